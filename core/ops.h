@@ -1,0 +1,270 @@
+/* The mathematics a device offers: one table of operations, filled by core/cpu/ and core/cuda/.
+ *
+ * Conventions
+ *  - Matrices are row-major views on device memory. `tokens` are rows: batch * sequence, the row of
+ *    sequence b, position s being b * sequence + s.
+ *  - Activations have the device's compute type; parameters, their gradients, statistics and
+ *    everything the optimizer touches are f32.
+ *  - Operations named *_backward ADD to parameter gradients (micro-batches accumulate) and OVERWRITE
+ *    gradients of activations, unless they say otherwise.
+ *  - Results do not depend on timing: every sum has a fixed order for a given number of threads.
+ *  - An operation allocates nothing. Where it needs scratch memory it takes it from the caller, of the
+ *    size that its *_workspace function states.
+ *  - Callers guarantee shapes; a violation is a programming error and asserted, not reported. */
+#ifndef TT_CORE_OPS_H
+#define TT_CORE_OPS_H
+
+#include "core/device.h"
+#include "core/random.h"
+
+typedef struct {
+    void *data;
+    int64_t rows, columns;
+    int64_t stride; /* elements from one row to the next */
+    tt_type type;
+} tt_matrix;
+
+/* A dense f32 view with stride == columns. */
+static inline tt_matrix tt_matrix_f32(float *data, int64_t rows, int64_t columns)
+{
+    return (tt_matrix){data, rows, columns, columns, TT_F32};
+}
+
+/* The view on columns [first, first + count) of `matrix`; f32. */
+static inline tt_matrix tt_matrix_columns(tt_matrix matrix, int64_t first, int64_t count)
+{
+    return (tt_matrix){(float *)matrix.data + first, matrix.rows, count, matrix.stride, TT_F32};
+}
+
+/* The view on rows [first, first + count) of `matrix`; f32. */
+static inline tt_matrix tt_matrix_rows(tt_matrix matrix, int64_t first, int64_t count)
+{
+    return (tt_matrix){(float *)matrix.data + first * matrix.stride, count, matrix.columns,
+                       matrix.stride, TT_F32};
+}
+
+/* c = alpha op(a) op(b) + beta c, op being the transpose where asked. */
+typedef struct {
+    bool transpose_a, transpose_b;
+    float alpha, beta;
+    tt_matrix a, b, c;
+} tt_product;
+
+/* target = source (or target += source), element by element; shapes equal, strides free. */
+typedef struct {
+    tt_matrix source, target;
+    bool accumulate;
+} tt_copy;
+
+/* One core of a tensor train with the diagonal on its right link: scaled[i, j] = core[i, j] *
+ * kept(diagonal[j]), where kept(v) is v above the threshold and 0 otherwise. rows = r_{k-1} n_k. */
+typedef struct {
+    const float *core, *diagonal; /* [rows, rank], [rank] */
+    float *scaled;                /* [rows, rank] */
+    const float *scaled_gradient; /* [rows, rank]: d loss / d scaled */
+    float *core_gradient;         /* [rows, rank]: += scaled_gradient * kept(diagonal) */
+    float *diagonal_gradient;     /* [rank]: += sum over rows of scaled_gradient * core, 0 if pruned */
+    int64_t rows, rank;
+    float threshold;
+} tt_scaled_core;
+
+typedef enum { TT_GELU_ERF, TT_GELU_TANH } tt_gelu;
+
+/* What LayerNorm's forward pass leaves for its backward pass. */
+typedef struct {
+    tt_matrix normalized; /* [tokens, hidden]: (x - mean) / deviation, before scale and shift */
+    float *inverse_deviation; /* [tokens] */
+} tt_norm_state;
+
+/* y = LayerNorm(residual + dropout(x + bias)): the joint after each half of an encoder block.
+ * With `residual.data` NULL it is LayerNorm(dropout(x + bias)); with `bias` NULL no bias is added.
+ * [tokens, hidden] throughout; weight, shift and bias [hidden]. */
+typedef struct {
+    const float *bias, *weight, *shift;
+    float *bias_gradient, *weight_gradient, *shift_gradient;
+    float epsilon;
+    tt_dropout dropout;
+    tt_norm_state state;
+} tt_residual_norm;
+
+/* Embedding sum: row(token) = word[id] + position[s] + segment[segment_id]. */
+typedef struct {
+    const int32_t *ids, *segments; /* [batch, sequence] */
+    int64_t batch, sequence, vocabulary, hidden;
+    const float *word, *position, *segment;
+    float *word_gradient, *position_gradient, *segment_gradient;
+} tt_embedding;
+
+/* Cross-entropy of rows of logits with integer labels; rows with label < 0 count nothing. */
+typedef struct {
+    tt_matrix logits;      /* [rows, classes]; overwritten by its gradient when `gradient_scale` */
+    const float *bias;     /* [classes], added to the logits first; may be NULL */
+    float *bias_gradient;  /* [classes], += ; used with gradient_scale */
+    const int32_t *labels; /* [rows] */
+    const float *gradient_scale; /* one number in device memory (1 / global count); NULL: loss only */
+    float *loss_sum;       /* += sum of losses */
+    float *correct_sum;    /* += rows whose largest logit is the label (lowest index wins ties) */
+} tt_cross_entropy;
+
+/* Scaled dot-product attention on per-head operands that are already projected.
+ * q, k, v: [tokens, hidden], without their biases, which are [hidden] (may be NULL); head h owns
+ * columns [h * hidden / heads, (h + 1) * hidden / heads). mask [batch, sequence]: 0 marks padding keys.
+ * context [tokens, hidden] = dropout(softmax((q + bq)(k + bk)^T / sqrt(width) + mask)) (v + bv).
+ * Scores are never stored; the backward pass forms them again from q, k and `log_sum_exp`. */
+typedef struct {
+    int64_t batch, sequence, heads;
+    tt_matrix q, k, v;
+    const float *q_bias, *k_bias, *v_bias;
+    float *q_bias_gradient, *k_bias_gradient, *v_bias_gradient;
+    const uint8_t *mask;
+    tt_dropout dropout;    /* row: (global sequence * heads + head) * sequence + query; column: key */
+    float *log_sum_exp;    /* [batch, heads, sequence] */
+    void *workspace;
+} tt_attention;
+
+/* The same attention in the space of tensor-train ranks. For head h, with U^ = [U, 1]:
+ * scores U^_q M_h U^_k^T, output sum over h of P_h U^_v N_h, where M_h [rq + 1, rk + 1] and
+ * N_h [rv + 1, ro] are made once a step from the output factors (thin_attention_maps). */
+typedef struct {
+    int64_t batch, sequence, heads;
+    tt_matrix u; /* [tokens, rq + rk + rv]: U_q, U_k, U_v side by side */
+    int64_t rank_q, rank_k, rank_v, rank_o;
+    const float *score_map;    /* M: [heads, rq + 1, rk + 1] */
+    const float *output_map;   /* N: [heads, rv + 1, ro] */
+    float *score_map_gradient; /* += */
+    float *output_map_gradient;
+    const uint8_t *mask;
+    tt_dropout dropout;
+    float *log_sum_exp; /* [batch, heads, sequence] */
+    void *workspace;
+} tt_thin_attention;
+
+/* The feed-forward block between two tensor trains, tile by tile, without wide memory:
+ * U2 [tokens, r2] = GELU(U1 B1 + b1) A2, U1 [tokens, r1], B1 [r1, inner], A2 [inner, r2]. */
+typedef struct {
+    tt_matrix u1;
+    tt_matrix b1;      /* output factor of the first map */
+    const float *bias; /* [inner] */
+    tt_matrix a2;      /* input factor of the second map */
+    tt_matrix b1_gradient, a2_gradient;
+    float *bias_gradient;
+    tt_gelu gelu;
+    void *workspace;
+} tt_thin_feed_forward;
+
+/* One tensor for the optimizer: a piece of the flat buffers. */
+typedef struct {
+    int64_t offset, count;
+    int group;    /* tt_group: chooses the learning rate */
+    bool decays;
+} tt_segment;
+
+/* What the optimizer passes read from device memory, so that a captured step needs no host value. */
+typedef struct {
+    uint32_t step;          /* dropout's counter: optimizer steps attempted so far */
+    uint32_t updates;       /* updates made so far: bias correction counts these */
+    float learning_rate[3]; /* by tt_group, for this step */
+    float gradient_norm;    /* global 2-norm before clipping */
+    float gradient_factor;  /* what clipping multiplies gradients by */
+    float finite;           /* 1 when loss and gradients are finite, else 0: no update */
+} tt_step_state;
+
+typedef struct {
+    float beta1, beta2, epsilon, weight_decay;
+    float clip_norm;         /* 0: no clipping */
+    float threshold;         /* diagonals at or below it become 0 for good */
+    bool trust_ratio;        /* LAMB instead of AdamW */
+} tt_update_rule;
+
+typedef struct {
+    const tt_segment *segments; /* host memory, in order of offset */
+    int count;
+    int64_t total; /* floats in the flat buffers */
+    float *values, *gradients, *first_moment, *second_moment;
+    const float *loss_sums; /* device: checked for finiteness together with the gradients */
+    int loss_count;
+    tt_step_state *state; /* device */
+    void *workspace;
+} tt_update;
+
+typedef struct tt_ops {
+    /* Products. multiply: one large product. multiply_group: many small independent ones at once. */
+    void (*multiply)(tt_device *device, const tt_product *product);
+    void (*multiply_group)(tt_device *device, const tt_product *products, int count);
+    void (*copy_group)(tt_device *device, const tt_copy *copies, int count);
+
+    /* Tensor-train cores, all layers at once. */
+    void (*scale_cores)(tt_device *device, const tt_scaled_core *cores, int count);
+    void (*scale_cores_backward)(tt_device *device, const tt_scaled_core *cores, int count);
+
+    /* y += bias on every row; bias_gradient += column sums of dy. */
+    void (*add_bias)(tt_device *device, tt_matrix y, const float *bias);
+    void (*add_bias_backward)(tt_device *device, tt_matrix dy, float *bias_gradient);
+
+    /* y = gelu(x + bias); `x` is overwritten with x + bias, which the backward pass needs.
+     * bias may be NULL. Backward: dx = dy * gelu'(x) (dx may be dy), y = gelu(x) again unless y.data
+     * is NULL, bias_gradient += column sums of dx unless NULL. */
+    void (*gelu_forward)(tt_device *device, tt_gelu kind, tt_matrix x, const float *bias,
+                         tt_matrix y);
+    void (*gelu_backward)(tt_device *device, tt_gelu kind, tt_matrix x, tt_matrix dy, tt_matrix dx,
+                          tt_matrix y, float *bias_gradient);
+    /* y = tanh(x + bias), in place allowed; backward from y: dx = dy (1 - y^2). */
+    void (*tanh_forward)(tt_device *device, tt_matrix x, const float *bias, tt_matrix y);
+    void (*tanh_backward)(tt_device *device, tt_matrix y, tt_matrix dy, tt_matrix dx,
+                          float *bias_gradient);
+    /* In place; the same call serves forward and backward. */
+    void (*dropout)(tt_device *device, tt_matrix x, const tt_dropout *dropout);
+
+    /* residual_norm_forward: y from x and residual (y may be x or residual).
+     * residual_norm_output: y = normalized * weight + shift again, from the state alone.
+     * residual_norm_backward: from dy, `d_sum` = gradient of the sum before the norm (which is the
+     * residual's), and `dx` = gradient of x (d_sum with dropout applied). d_sum may be dy; when
+     * dropout is 0, dx may be d_sum. */
+    void (*residual_norm_forward)(tt_device *device, const tt_residual_norm *norm, tt_matrix x,
+                                  tt_matrix residual, tt_matrix y);
+    void (*residual_norm_output)(tt_device *device, const tt_residual_norm *norm, tt_matrix y);
+    void (*residual_norm_backward)(tt_device *device, const tt_residual_norm *norm, tt_matrix dy,
+                                   tt_matrix d_sum, tt_matrix dx);
+
+    void (*embedding_forward)(tt_device *device, const tt_embedding *embedding, tt_matrix y);
+    void (*embedding_backward)(tt_device *device, const tt_embedding *embedding, tt_matrix dy,
+                               void *workspace);
+    size_t (*embedding_workspace)(tt_device *device, int64_t tokens, int64_t vocabulary);
+
+    /* y[i] = x[index[i]]; scatter: dx[index[i]] += dy[i] (rows of dx named once or more, in order of
+     * i). */
+    void (*gather_rows)(tt_device *device, tt_matrix x, const int32_t *index, tt_matrix y);
+    void (*scatter_rows)(tt_device *device, tt_matrix dy, const int32_t *index, tt_matrix dx);
+
+    void (*cross_entropy)(tt_device *device, const tt_cross_entropy *loss);
+
+    void (*attention_forward)(tt_device *device, const tt_attention *attention, tt_matrix context);
+    /* dq, dk, dv overwrite; they may lie side by side in one matrix. */
+    void (*attention_backward)(tt_device *device, const tt_attention *attention, tt_matrix context,
+                               tt_matrix d_context, tt_matrix dq, tt_matrix dk, tt_matrix dv);
+    size_t (*attention_workspace)(tt_device *device, int64_t sequence, int64_t width);
+
+    /* u_o [tokens, ro]; backward: d_u [tokens, rq + rk + rv] overwritten. */
+    void (*thin_attention_forward)(tt_device *device, const tt_thin_attention *attention,
+                                   tt_matrix u_o);
+    void (*thin_attention_backward)(tt_device *device, const tt_thin_attention *attention,
+                                    tt_matrix d_u_o, tt_matrix d_u);
+    size_t (*thin_attention_workspace)(tt_device *device, const tt_thin_attention *attention);
+
+    void (*thin_feed_forward_forward)(tt_device *device, const tt_thin_feed_forward *block,
+                                      tt_matrix u2);
+    void (*thin_feed_forward_backward)(tt_device *device, const tt_thin_feed_forward *block,
+                                       tt_matrix d_u2, tt_matrix d_u1);
+    size_t (*thin_feed_forward_workspace)(tt_device *device, const tt_thin_feed_forward *block);
+
+    /* gradient_check: state->gradient_norm, gradient_factor and finite, from the whole gradient and
+     * the loss sums. update: AdamW or LAMB on every segment where finite is 1; then diagonals at or
+     * below the threshold become 0, and so do their moments. */
+    void (*gradient_check)(tt_device *device, const tt_update_rule *rule, const tt_update *update);
+    void (*update)(tt_device *device, const tt_update_rule *rule, const tt_update *update);
+    size_t (*update_workspace)(tt_device *device, const tt_segment *segments, int count);
+} tt_ops;
+
+extern const tt_ops tt_cpu_ops;
+
+#endif
