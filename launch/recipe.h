@@ -1,13 +1,14 @@
 /* A recipe: everything that decides a pre-training run, read from YAML.
  *
  * tt_recipe is plain data without pointers: copy it by assignment, there is nothing to free. After
- * tt_recipe_load it is resolved: presets, inherited tensor-train settings and per-phase defaults are
- * filled in, every range is checked, and readers look at the most specific field only (a phase's own
- * `train`, a map's own `form`). Written with tt_recipe_save and read again it is the same recipe.
+ * tt_recipe_load it is resolved: presets, inherited tensor-train settings and per-phase defaults
+ * are filled in, every range is checked, and readers look at the most specific field only (a
+ * phase's own `train`, a map's own `form`). Written with tt_recipe_save and read again it is the
+ * same recipe.
  *
- * The keys, their defaults, ranges and meanings are one table (recipe_schema.c); it serves the reader,
- * the overrides, the writer and `ttrain inspect`. In a file, a list of values may also be given as one
- * value. Relative paths are relative to the working directory. */
+ * The keys, their defaults, ranges and meanings are one table (recipe_schema.c); it serves the
+ * reader, the overrides, the writer and `ttrain inspect`. In a file, a list of values may also be
+ * given as one value. Relative paths are relative to the working directory. */
 #ifndef TT_LAUNCH_RECIPE_H
 #define TT_LAUNCH_RECIPE_H
 
@@ -26,7 +27,11 @@ enum {
     TT_RECIPE_RANKS = 2 * TT_RECIPE_MODES - 1,
 };
 
-typedef enum { TT_RECIPE_DEVICE_AUTO, TT_RECIPE_DEVICE_CPU, TT_RECIPE_DEVICE_CUDA } tt_recipe_device;
+typedef enum {
+    TT_RECIPE_DEVICE_AUTO,
+    TT_RECIPE_DEVICE_CPU,
+    TT_RECIPE_DEVICE_CUDA
+} tt_recipe_device;
 
 /* Sizes that a preset fills in where the recipe is silent. */
 typedef enum {
@@ -68,7 +73,8 @@ typedef enum {
 
 typedef struct {
     tt_recipe_form form;
-    int64_t order; /* number of cores wanted when mode sizes are chosen automatically; 0: automatic */
+    int64_t
+        order; /* number of cores wanted when mode sizes are chosen automatically; 0: automatic */
     int64_t input_modes[TT_RECIPE_MODES]; /* count 0: chosen automatically */
     uint64_t input_mode_count;
     int64_t output_modes[TT_RECIPE_MODES];
@@ -170,9 +176,9 @@ typedef struct {
     tt_recipe_log log;
 } tt_recipe;
 
-/* Reads `path`, applies `overrides` ("key.path=value", list entries as phases.0.steps=100, a whole list
- * as [a, b] or one value) in their order, resolves and checks. On failure the error names the file, the
- * key's path, what was expected and what was found. */
+/* Reads `path`, applies `overrides` ("key.path=value", list entries as phases.0.steps=100, a whole
+ * list as [a, b] or one value) in their order, resolves and checks. On failure the error names the
+ * file, the key's path, what was expected and what was found. */
 tt_status tt_recipe_load(const char *path, const char *const *overrides, int override_count,
                          tt_recipe *recipe, tt_error *error);
 /* The same from memory; `name` stands for the file in errors. */
