@@ -109,8 +109,9 @@ void tt_command_help(const tt_command *command, FILE *stream)
         char head[320], fallback[256];
         option_head(&command->options[i], head, sizeof head);
         default_text(&command->options[i], fallback, sizeof fallback);
-        fprintf(stream, "  %-28s %s", head, command->options[i].help);
-        fprintf(stream, fallback[0] != '\0' ? " (%s)\n" : "\n", fallback);
+        bool has_default = fallback[0] != '\0';
+        fprintf(stream, "  %-28s %s%s%s%s\n", head, command->options[i].help,
+                has_default ? " (" : "", fallback, has_default ? ")" : "");
     }
     fprintf(stream, "  %-28s %s\n", "--help", "print this");
     if (command->example != NULL) {
