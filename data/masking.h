@@ -29,7 +29,8 @@ typedef struct tt_masking tt_masking;
 tt_status tt_masking_create(const tt_masking_options *options, int sequence_length,
                             tt_masking **masking, tt_error *error);
 
-/* Masks one row in place. `ids` [length] holds its tokens without padding; `special_tokens_mask`
+/* Masks one row in place. `ids` [length] holds its tokens without padding, at most
+ * the sequence length; `special_tokens_mask`
  * [length] has TT_TOKEN_ bits, NULL means that each token is a word and only special ids are
  * excluded. Writes the targets' positions, ascending, and the ids that stood there to `positions`
  * and `labels` [max_predictions] and returns their number: 0 only when no token may be masked.

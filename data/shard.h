@@ -71,7 +71,8 @@ typedef struct {
 
 /* Attributes and shapes of the file at `path`, without reading rows. Refuses a file that is not
  * HDF5 or is cut short, an unknown version, missing datasets, types that are not integers, wrong
- * ranks, datasets that disagree with each other or with the attributes, and a shard without rows. */
+ * ranks, datasets that disagree with each other or with the attributes, and a shard without rows.
+ */
 tt_status tt_shard_inspect(const char *path, tt_shard_info *info, tt_error *error);
 
 /* Compares `info` of `path` with what the caller can use. */
