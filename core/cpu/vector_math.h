@@ -13,13 +13,13 @@ static inline float tt_bits_to_float(int32_t bits)
     return value;
 }
 
-/* exp(x), error below 2e-7; 0 below -87, and at most exp(88) above. */
+/* exp(x), error below 2e-7; 0 below -87, at most exp(88) above, NaN for NaN. */
 static inline float tt_exp(float x)
 {
     const float log2_e = 1.44269504088896341f;
     const float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
-    float bounded = x < 88.0f ? x : 88.0f;
-    bounded = bounded > -87.0f ? bounded : -87.0f;
+    float bounded = x > 88.0f ? 88.0f : x;
+    bounded = bounded < -87.0f ? -87.0f : bounded;
     float n = __builtin_rintf(bounded * log2_e);
     float r = bounded - n * ln2_high;
     r = r - n * ln2_low;
@@ -30,7 +30,7 @@ static inline float tt_exp(float x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    float scale = tt_bits_to_float(((int32_t)n + 127) << 23);
+    float scale = tt_bits_to_float((int32_t)((uint32_t)((int32_t)n + 127) << 23));
     return x < -87.0f ? 0.0f : p * scale;
 }
 

@@ -1,0 +1,145 @@
+#include "core/cpu/cpu_ops.h"
+#include "core/cpu/vector_math.h"
+
+#include <math.h>
+
+/* The end of each thread's scratch memory keeps its loss and its count of correct rows. */
+enum {
+    TT_LOSS_PLACE = TT_CPU_THREAD_SCRATCH - 16,
+    TT_CORRECT_PLACE = TT_LOSS_PLACE + 1,
+    TT_BIAS_PLACES = TT_LOSS_PLACE
+};
+
+static void tt_add_bias_row(const float *bias, int64_t count, float *row)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < count; j++) {
+        row[j] += bias[j];
+    }
+}
+
+static inline float tt_logit(const float *row, const float *bias, int64_t j)
+{
+    return bias != NULL ? row[j] + bias[j] : row[j];
+}
+
+static float tt_largest_logit(const float *row, const float *bias, int64_t count)
+{
+    float largest = -INFINITY;
+#pragma omp simd reduction(max : largest)
+    for (int64_t j = 0; j < count; j++) {
+        float logit = tt_logit(row, bias, j);
+        largest = logit > largest ? logit : largest;
+    }
+    return largest;
+}
+
+static bool tt_is_first_largest(const float *row, const float *bias, int64_t label, float largest)
+{
+    if (tt_logit(row, bias, label) != largest) {
+        return false;
+    }
+    int64_t before = 0;
+#pragma omp simd reduction(+ : before)
+    for (int64_t j = 0; j < label; j++) {
+        before += tt_logit(row, bias, j) == largest;
+    }
+    return before == 0;
+}
+
+/* sum over j of exp(logit_j - largest); with `weights`, which may be `row`, these are written too.
+ */
+static float tt_exponential_sum(const float *row, const float *bias, int64_t count, float largest,
+                                float *weights)
+{
+    float sum = 0.0f;
+    if (weights == NULL) {
+#pragma omp simd reduction(+ : sum)
+        for (int64_t j = 0; j < count; j++) {
+            sum += tt_exp(tt_logit(row, bias, j) - largest);
+        }
+    } else {
+#pragma omp simd reduction(+ : sum)
+        for (int64_t j = 0; j < count; j++) {
+            float weight = tt_exp(tt_logit(row, bias, j) - largest);
+            weights[j] = weight;
+            sum += weight;
+        }
+    }
+    return sum;
+}
+
+/* Loss of row i, its gradient in place where asked, and whether the prediction was right. */
+static float tt_cross_entropy_row(const tt_cross_entropy *loss, int64_t i, float *bias_partial,
+                                  bool *correct)
+{
+    float *row = tt_cpu_row(loss->logits, i);
+    int64_t classes = loss->logits.columns, label = loss->labels[i];
+    float largest = tt_largest_logit(row, loss->bias, classes);
+    float label_logit = tt_logit(row, loss->bias, label);
+    *correct = tt_is_first_largest(row, loss->bias, label, largest);
+    float *weights = loss->gradient_scale != NULL ? row : NULL;
+    float sum = tt_exponential_sum(row, loss->bias, classes, largest, weights);
+    if (weights != NULL) {
+        float scale = *loss->gradient_scale, factor = scale / sum;
+#pragma omp simd
+        for (int64_t j = 0; j < classes; j++) {
+            weights[j] *= factor;
+        }
+        weights[label] -= scale;
+        if (bias_partial != NULL) {
+            tt_add_bias_row(weights, classes, bias_partial);
+        }
+    }
+    return logf(sum) + largest - label_logit;
+}
+
+static void tt_add_losses(const tt_device *device, int team, const tt_cross_entropy *loss)
+{
+    double loss_sum = 0.0, correct_sum = 0.0;
+    for (int thread = 0; thread < team; thread++) {
+        const float *scratch = tt_cpu_thread_scratch(device, thread);
+        loss_sum += scratch[TT_LOSS_PLACE];
+        correct_sum += scratch[TT_CORRECT_PLACE];
+    }
+    *loss->loss_sum += (float)loss_sum;
+    *loss->correct_sum += (float)correct_sum;
+}
+
+void tt_cpu_cross_entropy(tt_device *device, const tt_cross_entropy *loss)
+{
+    tt_matrix logits = loss->logits;
+    int team = tt_cpu_team(device, logits.rows * logits.columns);
+    bool with_gradient = loss->gradient_scale != NULL;
+    bool with_bias = with_gradient && loss->bias_gradient != NULL;
+    bool in_scratch = with_bias && logits.columns <= TT_BIAS_PLACES;
+#pragma omp parallel num_threads(team)
+    {
+        float *scratch = tt_cpu_start_partials(device, in_scratch ? logits.columns : 0);
+        double loss_sum = 0.0;
+        int64_t correct_sum = 0;
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < logits.rows; i++) {
+            if (loss->labels[i] < 0) {
+                if (with_gradient) {
+                    memset(tt_cpu_row(logits, i), 0, (size_t)logits.columns * sizeof(float));
+                }
+                continue;
+            }
+            bool correct;
+            loss_sum += tt_cross_entropy_row(loss, i, in_scratch ? scratch : NULL, &correct);
+            correct_sum += correct;
+        }
+        scratch[TT_LOSS_PLACE] = (float)loss_sum;
+        scratch[TT_CORRECT_PLACE] = (float)correct_sum;
+#pragma omp barrier
+        if (in_scratch) {
+            tt_cpu_add_partials(device, 0, logits.columns, loss->bias_gradient);
+        }
+#pragma omp single
+        tt_add_losses(device, omp_get_num_threads(), loss);
+    }
+    if (with_bias && !in_scratch) {
+        tt_cpu_add_bias_backward(device, logits, loss->bias_gradient);
+    }
+}

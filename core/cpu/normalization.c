@@ -1,0 +1,182 @@
+#include "core/cpu/cpu_ops.h"
+#include "core/cpu/dropout.h"
+
+/* Every row is walked several times, but a row stays in the first-level cache: memory sees each
+ * operand once. */
+
+/* sum = residual + dropout(x + bias) for row i. */
+static void tt_residual_sum_row(const tt_residual_norm *norm, tt_matrix x, tt_matrix residual,
+                                int64_t i, float *sum)
+{
+    const float *x_row = tt_cpu_row(x, i), *bias = norm->bias;
+    const float *residual_row = residual.data != NULL ? tt_cpu_row(residual, i) : NULL;
+    float multipliers[TT_DROPOUT_SPAN];
+    for (int64_t first = 0; first < x.columns; first += TT_DROPOUT_SPAN) {
+        int64_t count = tt_dropout_span_length(x.columns, first);
+        float *span = sum + first;
+        if (bias != NULL) {
+#pragma omp simd
+            for (int64_t j = 0; j < count; j++) {
+                span[j] = x_row[first + j] + bias[first + j];
+            }
+        } else {
+            memcpy(span, x_row + first, (size_t)count * sizeof *span);
+        }
+        if (norm->dropout.probability > 0.0f) {
+            tt_dropout_span(&norm->dropout, i, first, count, multipliers);
+#pragma omp simd
+            for (int64_t j = 0; j < count; j++) {
+                span[j] *= multipliers[j];
+            }
+        }
+        if (residual_row != NULL) {
+#pragma omp simd
+            for (int64_t j = 0; j < count; j++) {
+                span[j] += residual_row[first + j];
+            }
+        }
+    }
+}
+
+/* Replaces a row by (row - mean) / deviation and returns 1 / deviation. The variance is taken
+ * around the mean, as a difference of sums would cancel. */
+static float tt_normalize_row(float *row, int64_t columns, float epsilon)
+{
+    float sum = 0.0f, squares = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t j = 0; j < columns; j++) {
+        sum += row[j];
+    }
+    float mean = sum / (float)columns;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t j = 0; j < columns; j++) {
+        float centred = row[j] - mean;
+        squares += centred * centred;
+    }
+    float inverse_deviation = 1.0f / sqrtf(squares / (float)columns + epsilon);
+#pragma omp simd
+    for (int64_t j = 0; j < columns; j++) {
+        row[j] = (row[j] - mean) * inverse_deviation;
+    }
+    return inverse_deviation;
+}
+
+static void tt_scale_shift_row(const tt_residual_norm *norm, int64_t i, tt_matrix y)
+{
+    const float *normalized = tt_cpu_row(norm->state.normalized, i);
+    const float *weight = norm->weight, *shift = norm->shift;
+    float *y_row = tt_cpu_row(y, i);
+#pragma omp simd
+    for (int64_t j = 0; j < y.columns; j++) {
+        y_row[j] = normalized[j] * weight[j] + shift[j];
+    }
+}
+
+void tt_cpu_residual_norm_forward(tt_device *device, const tt_residual_norm *norm, tt_matrix x,
+                                  tt_matrix residual, tt_matrix y)
+{
+    assert(x.rows == y.rows && x.columns == y.columns);
+    assert(norm->state.normalized.rows == x.rows && norm->state.normalized.columns == x.columns);
+    int team = tt_cpu_team(device, x.rows * x.columns);
+#pragma omp parallel for num_threads(team) schedule(static)
+    for (int64_t i = 0; i < x.rows; i++) {
+        float *row = tt_cpu_row(norm->state.normalized, i);
+        tt_residual_sum_row(norm, x, residual, i, row);
+        norm->state.inverse_deviation[i] = tt_normalize_row(row, x.columns, norm->epsilon);
+        tt_scale_shift_row(norm, i, y);
+    }
+}
+
+void tt_cpu_residual_norm_output(tt_device *device, const tt_residual_norm *norm, tt_matrix y)
+{
+    int team = tt_cpu_team(device, y.rows * y.columns);
+#pragma omp parallel for num_threads(team) schedule(static)
+    for (int64_t i = 0; i < y.rows; i++) {
+        tt_scale_shift_row(norm, i, y);
+    }
+}
+
+/* Partial column sums of the backward pass. */
+typedef struct {
+    float *weight, *shift, *bias;
+} tt_norm_partials;
+
+/* d_sum = (g - mean(g) - normalized * mean(g * normalized)) / deviation with g = dy * weight. */
+static void tt_normalize_gradient_row(const tt_residual_norm *norm, int64_t i, tt_matrix dy,
+                                      tt_matrix d_sum, tt_norm_partials partials)
+{
+    const float *normalized = tt_cpu_row(norm->state.normalized, i), *weight = norm->weight;
+    const float *dy_row = tt_cpu_row(dy, i);
+    float *d_sum_row = tt_cpu_row(d_sum, i);
+    float sum = 0.0f, product_sum = 0.0f;
+#pragma omp simd reduction(+ : sum, product_sum)
+    for (int64_t j = 0; j < dy.columns; j++) {
+        float product = dy_row[j] * normalized[j];
+        sum += dy_row[j] * weight[j];
+        product_sum += product * weight[j];
+        partials.weight[j] += product;
+        partials.shift[j] += dy_row[j];
+    }
+    float mean = sum / (float)dy.columns, product_mean = product_sum / (float)dy.columns;
+    float inverse_deviation = norm->state.inverse_deviation[i];
+#pragma omp simd
+    for (int64_t j = 0; j < dy.columns; j++) {
+        float centred = dy_row[j] * weight[j] - mean - normalized[j] * product_mean;
+        d_sum_row[j] = centred * inverse_deviation;
+    }
+}
+
+/* dx = dropout(d_sum) for row i. */
+static void tt_dropout_gradient_row(const tt_residual_norm *norm, int64_t i, tt_matrix d_sum,
+                                    tt_matrix dx)
+{
+    const float *d_sum_row = tt_cpu_row(d_sum, i);
+    float *dx_row = tt_cpu_row(dx, i);
+    if (norm->dropout.probability == 0.0f) {
+        if (dx_row != d_sum_row) {
+            memcpy(dx_row, d_sum_row, (size_t)dx.columns * sizeof *dx_row);
+        }
+        return;
+    }
+    float multipliers[TT_DROPOUT_SPAN];
+    for (int64_t first = 0; first < dx.columns; first += TT_DROPOUT_SPAN) {
+        int64_t count = tt_dropout_span_length(dx.columns, first);
+        tt_dropout_span(&norm->dropout, i, first, count, multipliers);
+#pragma omp simd
+        for (int64_t j = 0; j < count; j++) {
+            dx_row[first + j] = d_sum_row[first + j] * multipliers[j];
+        }
+    }
+}
+
+void tt_cpu_residual_norm_backward(tt_device *device, const tt_residual_norm *norm, tt_matrix dy,
+                                   tt_matrix d_sum, tt_matrix dx)
+{
+    assert(norm->dropout.probability == 0.0f || dx.data != d_sum.data);
+    assert(dy.rows == dx.rows && dy.columns == dx.columns);
+    assert(3 * dy.columns <= TT_CPU_THREAD_SCRATCH);
+    int64_t columns = dy.columns;
+    int team = tt_cpu_team(device, dy.rows * columns);
+#pragma omp parallel num_threads(team)
+    {
+        float *scratch = tt_cpu_start_partials(device, 3 * columns);
+        tt_norm_partials partials = {scratch, scratch + columns, scratch + 2 * columns};
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < dy.rows; i++) {
+            tt_normalize_gradient_row(norm, i, dy, d_sum, partials);
+            tt_dropout_gradient_row(norm, i, d_sum, dx);
+            if (norm->bias_gradient != NULL) {
+                const float *dx_row = tt_cpu_row(dx, i);
+#pragma omp simd
+                for (int64_t j = 0; j < columns; j++) {
+                    partials.bias[j] += dx_row[j];
+                }
+            }
+        }
+        tt_cpu_add_partials(device, 0, columns, norm->weight_gradient);
+        tt_cpu_add_partials(device, columns, columns, norm->shift_gradient);
+        if (norm->bias_gradient != NULL) {
+            tt_cpu_add_partials(device, 2 * columns, columns, norm->bias_gradient);
+        }
+    }
+}
