@@ -1,0 +1,174 @@
+#include "core/optimizer.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+struct tt_optimizer {
+    const tt_parameters *parameters;
+    tt_device *device;
+    tt_optimizer_options options;
+    tt_segment *segments;
+    tt_step_state *state; /* device memory, as is the workspace */
+    void *workspace;
+};
+
+static bool in_range(double value, double from, double below)
+{
+    return value >= from && value < below;
+}
+
+static tt_status check_options(const tt_optimizer_options *options, tt_error *error)
+{
+    const tt_update_rule *rule = &options->rule;
+    const struct {
+        const char *name;
+        double value, from, below;
+    } ranges[] = {
+        {"beta1", rule->beta1, 0.0, 1.0},
+        {"beta2", rule->beta2, 0.0, 1.0},
+        {"epsilon", rule->epsilon, FLT_MIN, INFINITY},
+        {"weight decay", rule->weight_decay, 0.0, INFINITY},
+        {"clipping norm", rule->clip_norm, 0.0, INFINITY},
+        {"learning rate of cores", options->learning_rate[TT_GROUP_CORES], 0.0, INFINITY},
+        {"learning rate of diagonals", options->learning_rate[TT_GROUP_DIAGONALS], 0.0, INFINITY},
+        {"learning rate of the dense rest", options->learning_rate[TT_GROUP_DENSE], 0.0, INFINITY},
+        {"total steps", (double)options->total_steps, 1.0, INFINITY},
+        {"losses to check", options->loss_count, 0.0, TT_STATISTICS + 1},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        if (!in_range(ranges[i].value, ranges[i].from, ranges[i].below)) {
+            return tt_error_set(error, TT_INVALID_INPUT,
+                                "optimizer: %s: expected at least %g and below %g, found %g",
+                                ranges[i].name, ranges[i].from, ranges[i].below, ranges[i].value);
+        }
+    }
+    return tt_schedule_check(&options->schedule, error);
+}
+
+static int compare_offsets(const void *a, const void *b)
+{
+    int64_t first = ((const tt_segment *)a)->offset, second = ((const tt_segment *)b)->offset;
+    return (first > second) - (first < second);
+}
+
+/* Sets segments, workspace and state; false where memory is short. */
+static bool allocate(tt_optimizer *optimizer)
+{
+    const tt_parameters *parameters = optimizer->parameters;
+    tt_device *device = optimizer->device;
+    int count = parameters->count;
+    tt_segment *segments = calloc((size_t)(count > 0 ? count : 1), sizeof *segments);
+    optimizer->segments = segments;
+    if (segments == NULL) {
+        return false;
+    }
+    for (int i = 0; i < count; i++) {
+        const tt_parameter *parameter = &parameters->items[i];
+        segments[i] = (tt_segment){.offset = parameter->offset,
+                                   .count = parameter->count,
+                                   .group = (int)parameter->group,
+                                   .decays = parameter->decays};
+    }
+    qsort(segments, (size_t)count, sizeof *segments, compare_offsets);
+    size_t bytes = device->ops->update_workspace(device, segments, count);
+    optimizer->workspace = device->allocate(device, bytes);
+    optimizer->state = device->allocate(device, sizeof *optimizer->state);
+    return optimizer->workspace != NULL && optimizer->state != NULL;
+}
+
+tt_status tt_optimizer_create(const tt_parameters *parameters, const tt_optimizer_options *options,
+                              tt_optimizer **optimizer, tt_error *error)
+{
+    TT_TRY(check_options(options, error));
+    tt_device *device = parameters->device;
+    tt_optimizer *created = calloc(1, sizeof *created);
+    if (created == NULL) {
+        return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for the optimizer");
+    }
+    created->parameters = parameters;
+    created->device = device;
+    created->options = *options;
+    if (!allocate(created)) {
+        tt_optimizer_destroy(&created);
+        return tt_error_set(error, TT_OUT_OF_MEMORY, "%s: no memory for the optimizer",
+                            device->name);
+    }
+    *optimizer = created;
+    return TT_OK;
+}
+
+void tt_optimizer_destroy(tt_optimizer **optimizer)
+{
+    tt_optimizer *gone = *optimizer;
+    if (gone != NULL) {
+        if (gone->workspace != NULL) {
+            gone->device->release(gone->device, gone->workspace);
+        }
+        if (gone->state != NULL) {
+            gone->device->release(gone->device, gone->state);
+        }
+        free(gone->segments);
+        free(gone);
+    }
+    *optimizer = NULL;
+}
+
+void tt_optimizer_prepare_step(tt_optimizer *optimizer, int64_t step)
+{
+    const tt_optimizer_options *options = &optimizer->options;
+    double factor = tt_schedule_factor(&options->schedule, step, options->total_steps);
+    uint32_t number = (uint32_t)step;
+    float rates[TT_GROUP_COUNT];
+    for (int group = 0; group < TT_GROUP_COUNT; group++) {
+        rates[group] = (float)(options->learning_rate[group] * factor);
+    }
+    tt_device *device = optimizer->device;
+    device->copy_in(device, &optimizer->state->step, &number, sizeof number);
+    device->copy_in(device, optimizer->state->learning_rate, rates, sizeof rates);
+}
+
+void tt_optimizer_apply(tt_optimizer *optimizer)
+{
+    const tt_parameters *parameters = optimizer->parameters;
+    tt_device *device = optimizer->device;
+    tt_update update = {
+        .segments = optimizer->segments,
+        .count = parameters->count,
+        .total = parameters->total,
+        .values = parameters->values,
+        .gradients = parameters->gradients,
+        .first_moment = parameters->first_moment,
+        .second_moment = parameters->second_moment,
+        .loss_sums = tt_parameters_statistics(parameters),
+        .loss_count = optimizer->options.loss_count,
+        .state = optimizer->state,
+        .workspace = optimizer->workspace,
+    };
+    device->ops->gradient_check(device, &optimizer->options.rule, &update);
+    device->ops->update(device, &optimizer->options.rule, &update);
+}
+
+const tt_step_state *tt_optimizer_state(const tt_optimizer *optimizer)
+{
+    return optimizer->state;
+}
+
+tt_step_state tt_optimizer_read_state(tt_optimizer *optimizer)
+{
+    tt_step_state state;
+    optimizer->device->synchronize(optimizer->device);
+    optimizer->device->copy_out(optimizer->device, &state, optimizer->state, sizeof state);
+    return state;
+}
+
+uint32_t tt_optimizer_updates(tt_optimizer *optimizer)
+{
+    return tt_optimizer_read_state(optimizer).updates;
+}
+
+void tt_optimizer_restore(tt_optimizer *optimizer, uint32_t updates)
+{
+    tt_device *device = optimizer->device;
+    device->copy_in(device, &optimizer->state->updates, &updates, sizeof updates);
+}
