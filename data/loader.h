@@ -1,14 +1,22 @@
-/* Batches for training: a global order of samples that every rank derives by itself, and a thread
- * that reads ahead.
+/* Batches for training: a global order of samples that every rank derives by itself, and threads
+ * that read ahead.
  *
  * Order. Sample number n of a run belongs to epoch n / rows and place n % rows. An epoch's order is
  * a pure function of (seed, epoch): shards in a shuffled order, and within a shard its rows in a
  * shuffled order. Step t takes samples [t * global_batch, (t + 1) * global_batch), rank r the r-th
  * of `world_size` equal slices. So another number of ranks sees the same samples in the same order,
- * seeking to a step costs nothing, and a batch may run over the end of an epoch.
+ * seeking to a step costs nothing, and a batch may run over the end of an epoch. Shards may have
+ * any number of rows each.
+ *
+ * Without shuffling, for validation, samples come in the order of the files, each once; rows
+ * beyond the epoch's end only fill up a batch.
  *
  * Masking. Static masks come from the file; dynamic ones are drawn from (seed, sample number), so
- * they too are the same for any number of ranks. */
+ * they too are the same for any number of ranks.
+ *
+ * Threads. One reads the next shard while the current one is used; it alone calls HDF5. One
+ * assembles up to three batches ahead. Memory stays below three shards. A failure of either comes
+ * out of tt_loader_next once the batches before it are used up. */
 #ifndef TT_DATA_LOADER_H
 #define TT_DATA_LOADER_H
 
@@ -24,16 +32,19 @@ typedef struct {
     int vocabulary_size;     /* ids at or above it are refused */
     uint64_t tokenizer_hash; /* 0: not checked; shards without attributes are not checked */
     int max_predictions;     /* a row's room for masked positions; a shard with more is refused */
-    tt_masking_options masking; /* used for shards without masks */
+    tt_masking_options masking; /* used for shards without masks: probability and whole_word; the
+                                   other fields come from the shards and max_predictions */
     uint64_t seed;
     int64_t global_batch;
     int rank, world_size; /* global_batch % world_size == 0 */
     int64_t first_step;
     bool shuffle;      /* false: file order, for validation */
-    int64_t last_step; /* read ahead no further than this many steps in all; 0: no end */
+    int64_t last_step; /* the number of steps in all, after which the stream ends; 0: no end
+                          with shuffling, else the steps that an epoch takes */
 } tt_loader_options;
 
-/* One rank's share of a step, all arrays owned by the loader. */
+/* One rank's share of a step, all arrays owned by the loader. A row that only fills up a batch has
+ * one token, the padding id at place 0, and -1 for all labels and positions. */
 typedef struct {
     int64_t rows; /* global_batch / world_size */
     int sequence_length, max_predictions;
@@ -48,16 +59,18 @@ typedef struct {
     double wait_seconds;           /* time the caller waited for this batch */
 } tt_batch;
 
-/* Opens every shard, checks that they agree with the options and each other, and starts the thread.
- * Refuses: no path, an empty shard, fewer rows in all than world_size. */
+/* Opens every shard, checks that they agree with the options and each other, and starts the
+ * threads. Refuses: no path, an empty shard, shards that do not go together (both are named), fewer
+ * rows in all than world_size. The options are copied. */
 tt_status tt_loader_open(const tt_loader_options *options, tt_loader **loader, tt_error *error);
-/* The next step's batch; valid until the next call. */
+/* The next step's batch, first that of first_step; valid until the next call. NULL after the
+ * last step. After a failure every call fails in the same way. */
 tt_status tt_loader_next(tt_loader *loader, tt_batch **batch, tt_error *error);
 /* Rows in all shards together, i.e. samples in an epoch. */
 int64_t tt_loader_rows(const tt_loader *loader);
-/* A hash of every shard's rows count, lengths and attributes, for checkpoints and logs. */
+/* A hash of every shard's number of rows, lengths and attributes, for checkpoints and logs. */
 uint64_t tt_loader_fingerprint(const tt_loader *loader);
-/* Stops the thread and frees everything; sets the pointer to NULL. */
+/* Stops the threads and frees everything; sets the pointer to NULL. NULL inside is fine. */
 void tt_loader_close(tt_loader **loader);
 
 #endif
