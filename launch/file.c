@@ -1,0 +1,283 @@
+#include "launch/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum { TT_FILE_BLOCK = 1 << 18 };
+
+static tt_status failed(const char *path, const char *what, tt_error *error)
+{
+    return tt_error_set(error, TT_IO_FAILED, "%s: %s: %s", path, what, strerror(errno));
+}
+
+/* Fills `buffer` from the descriptor's position; *got is less than `bytes` at the end of the file.
+ */
+static bool read_block(int descriptor, void *buffer, size_t bytes, size_t *got)
+{
+    *got = 0;
+    while (*got < bytes) {
+        ssize_t count = read(descriptor, (char *)buffer + *got, bytes - *got);
+        if (count < 0 && errno == EINTR) {
+            continue;
+        }
+        if (count < 0) {
+            return false;
+        }
+        if (count == 0) {
+            break;
+        }
+        *got += (size_t)count;
+    }
+    return true;
+}
+
+static tt_status read_open(int descriptor, const char *path, size_t limit, char **text,
+                           size_t *length, tt_error *error)
+{
+    struct stat status;
+    if (fstat(descriptor, &status) != 0) {
+        return failed(path, "cannot be examined", error);
+    }
+    if (!S_ISREG(status.st_mode)) {
+        return tt_error_set(error, TT_INVALID_INPUT, "%s: expected a plain file", path);
+    }
+    if ((uint64_t)status.st_size > limit) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "%s: expected a file of at most %zu bytes, found %lld", path, limit,
+                            (long long)status.st_size);
+    }
+    *text = malloc((size_t)status.st_size + 1);
+    if (*text == NULL) {
+        return tt_error_set(error, TT_OUT_OF_MEMORY, "%s: no memory for %lld bytes", path,
+                            (long long)status.st_size);
+    }
+    if (!read_block(descriptor, *text, (size_t)status.st_size, length)) {
+        free(*text);
+        *text = NULL;
+        return failed(path, "cannot be read", error);
+    }
+    (*text)[*length] = '\0';
+    return TT_OK;
+}
+
+tt_status tt_file_read(const char *path, size_t limit, char **text, size_t *length, tt_error *error)
+{
+    *text = NULL;
+    *length = 0;
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) {
+        return failed(path, "cannot be opened", error);
+    }
+    tt_status status = read_open(descriptor, path, limit, text, length, error);
+    close(descriptor);
+    return status;
+}
+
+tt_status tt_file_create(const char *path, tt_file *file, tt_error *error)
+{
+    *file = (tt_file){.descriptor = -1, .path = path};
+    file->state = XXH64_createState();
+    if (file->state == NULL) {
+        return tt_error_set(error, TT_OUT_OF_MEMORY, "%s: out of memory", path);
+    }
+    XXH64_reset(file->state, 0);
+    file->descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (file->descriptor < 0) {
+        tt_status status = failed(path, "cannot be created", error);
+        tt_file_abandon(file);
+        return status;
+    }
+    return TT_OK;
+}
+
+tt_status tt_file_write(tt_file *file, const void *data, size_t bytes, tt_error *error)
+{
+    const char *next = data;
+    size_t left = bytes;
+    while (left > 0) {
+        ssize_t count = write(file->descriptor, next, left);
+        if (count < 0 && errno == EINTR) {
+            continue;
+        }
+        if (count < 0) {
+            return failed(file->path, "cannot be written", error);
+        }
+        next += count;
+        left -= (size_t)count;
+    }
+    if (bytes > 0) {
+        XXH64_update(file->state, data, bytes);
+    }
+    file->size += bytes;
+    return TT_OK;
+}
+
+tt_status tt_file_finish(tt_file *file, tt_error *error)
+{
+    tt_status status = TT_OK;
+    if (fsync(file->descriptor) != 0) {
+        status = failed(file->path, "cannot be synced", error);
+    }
+    if (close(file->descriptor) != 0 && status == TT_OK) {
+        status = failed(file->path, "cannot be closed", error);
+    }
+    file->descriptor = -1;
+    file->hash = XXH64_digest(file->state);
+    tt_file_abandon(file);
+    return status;
+}
+
+void tt_file_abandon(tt_file *file)
+{
+    if (file->descriptor >= 0) {
+        close(file->descriptor);
+    }
+    XXH64_freeState(file->state);
+    file->descriptor = -1;
+    file->state = NULL;
+}
+
+/* The folder of `path`: "." when it names none. */
+static void folder_of(const char *path, char *folder, size_t size)
+{
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL) {
+        snprintf(folder, size, ".");
+    } else {
+        snprintf(folder, size, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    }
+}
+
+static tt_status write_whole(const char *path, const void *text, size_t length, tt_error *error)
+{
+    tt_file file;
+    TT_TRY(tt_file_create(path, &file, error));
+    tt_status status = tt_file_write(&file, text, length, error);
+    if (status != TT_OK) {
+        tt_file_abandon(&file);
+        return status;
+    }
+    return tt_file_finish(&file, error);
+}
+
+tt_status tt_file_replace(const char *path, const void *text, size_t length, tt_error *error)
+{
+    char temporary[PATH_MAX], folder[PATH_MAX];
+    if ((size_t)snprintf(temporary, sizeof temporary, "%s.tmp", path) >= sizeof temporary) {
+        return tt_error_set(error, TT_INVALID_INPUT, "%.200s...: the path is too long", path);
+    }
+    tt_status status = write_whole(temporary, text, length, error);
+    if (status == TT_OK && rename(temporary, path) != 0) {
+        status = failed(path, "cannot be renamed from its temporary name", error);
+    }
+    if (status != TT_OK) {
+        unlink(temporary);
+        return status;
+    }
+    folder_of(path, folder, sizeof folder);
+    return tt_file_sync_folder(folder, error);
+}
+
+static tt_status hash_open(int descriptor, const char *path, XXH64_state_t *state, void *block,
+                           uint64_t *size, uint64_t *hash, tt_error *error)
+{
+    XXH64_reset(state, 0);
+    *size = 0;
+    size_t got;
+    do {
+        if (!read_block(descriptor, block, TT_FILE_BLOCK, &got)) {
+            return failed(path, "cannot be read", error);
+        }
+        XXH64_update(state, block, got);
+        *size += got;
+    } while (got == TT_FILE_BLOCK);
+    *hash = XXH64_digest(state);
+    return TT_OK;
+}
+
+tt_status tt_file_hash(const char *path, uint64_t *size, uint64_t *hash, tt_error *error)
+{
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) {
+        return failed(path, "cannot be opened", error);
+    }
+    XXH64_state_t *state = XXH64_createState();
+    void *block = malloc(TT_FILE_BLOCK);
+    tt_status status = state != NULL && block != NULL
+                           ? hash_open(descriptor, path, state, block, size, hash, error)
+                           : tt_error_set(error, TT_OUT_OF_MEMORY, "%s: out of memory", path);
+    free(block);
+    XXH64_freeState(state);
+    close(descriptor);
+    return status;
+}
+
+tt_status tt_file_sync_folder(const char *path, tt_error *error)
+{
+    int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) {
+        return failed(path, "cannot be opened", error);
+    }
+    /* Some file systems do not sync folders and say so; their renames are as durable as they get.
+     */
+    tt_status status = TT_OK;
+    if (fsync(descriptor) != 0 && errno != EINVAL && errno != EROFS) {
+        status = failed(path, "cannot be synced", error);
+    }
+    close(descriptor);
+    return status;
+}
+
+tt_status tt_file_make_folder(const char *path, tt_error *error)
+{
+    char part[PATH_MAX];
+    size_t length = strlen(path);
+    if (length == 0 || length >= sizeof part) {
+        return tt_error_set(error, TT_INVALID_INPUT, "'%.200s': not a path of a folder", path);
+    }
+    for (size_t i = 1; i <= length; i++) {
+        if (path[i] != '/' && path[i] != '\0') {
+            continue;
+        }
+        memcpy(part, path, i);
+        part[i] = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST) {
+            return failed(part, "cannot be made", error);
+        }
+    }
+    struct stat status;
+    if (stat(path, &status) != 0 || !S_ISDIR(status.st_mode)) {
+        return tt_error_set(error, TT_IO_FAILED, "%s: expected a folder, found a file", path);
+    }
+    return TT_OK;
+}
+
+tt_status tt_file_remove_folder(const char *path, tt_error *error)
+{
+    DIR *folder = opendir(path);
+    if (folder == NULL) {
+        return failed(path, "cannot be opened", error);
+    }
+    tt_status status = TT_OK;
+    for (struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) {
+            continue;
+        }
+        if (unlinkat(dirfd(folder), entry->d_name, 0) != 0) {
+            status = failed(path, "cannot be emptied", error);
+        }
+    }
+    closedir(folder);
+    if (status == TT_OK && rmdir(path) != 0) {
+        status = failed(path, "cannot be removed", error);
+    }
+    return status;
+}

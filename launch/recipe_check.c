@@ -1,0 +1,154 @@
+/* What must hold between the fields of a recipe, once each is in its own range. */
+#include "launch/recipe_schema.h"
+
+#include <stdio.h>
+
+typedef struct {
+    int64_t size;
+    const char *key; /* where the size comes from */
+} tt_side;
+
+static void map_sides(const tt_recipe_model *model, tt_recipe_map_kind kind, tt_side *input,
+                      tt_side *output)
+{
+    const tt_side hidden = {model->hidden_size, "model.hidden_size"};
+    const tt_side inner = {model->intermediate_size, "model.intermediate_size"};
+    *input = kind == TT_RECIPE_OUTPUT ? inner : hidden;
+    *output = kind == TT_RECIPE_INTERMEDIATE ? inner : hidden;
+}
+
+/* The product of mode sizes; INT64_MAX when it does not fit. */
+static int64_t product(const int64_t *modes, uint64_t count)
+{
+    int64_t total = 1;
+    for (uint64_t i = 0; i < count; i++) {
+        if (__builtin_mul_overflow(total, modes[i], &total)) {
+            return INT64_MAX;
+        }
+    }
+    return total;
+}
+
+static tt_status check_modes(const int64_t *modes, uint64_t count, const tt_side *side,
+                             const char *map, const char *key, tt_error *error)
+{
+    int64_t total = product(modes, count);
+    if (count == 0 || total == side->size) {
+        return TT_OK;
+    }
+    return tt_error_set(error, TT_INVALID_INPUT,
+                        "tensor_train.%s.%s: expected mode sizes whose product is %lld (%s), found "
+                        "a product of %lld",
+                        map, key, (long long)side->size, side->key, (long long)total);
+}
+
+/* Each rank at most what the unfolding at its link allows; known once all modes are given. */
+static tt_status check_ranks(const tt_recipe_map *map, const char *name, tt_error *error)
+{
+    uint64_t order = map->input_mode_count + map->output_mode_count;
+    if (map->rank_count != order - 1) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "tensor_train.%s.ranks: expected %llu inner ranks for %llu modes, "
+                            "found %llu",
+                            name, (unsigned long long)order - 1, (unsigned long long)order,
+                            (unsigned long long)map->rank_count);
+    }
+    int64_t modes[2 * TT_RECIPE_MODES];
+    for (uint64_t i = 0; i < order; i++) {
+        modes[i] = i < map->input_mode_count ? map->input_modes[i]
+                                             : map->output_modes[i - map->input_mode_count];
+    }
+    for (uint64_t link = 1; link < order; link++) {
+        int64_t left = product(modes, link), right = product(modes + link, order - link);
+        int64_t limit = left < right ? left : right;
+        if (map->ranks[link - 1] > limit) {
+            return tt_error_set(error, TT_INVALID_INPUT,
+                                "tensor_train.%s.ranks.%llu: expected at most %lld, which the "
+                                "modes on its sides allow, found %lld",
+                                name, (unsigned long long)link - 1, (long long)limit,
+                                (long long)map->ranks[link - 1]);
+        }
+    }
+    return TT_OK;
+}
+
+static tt_status check_map(const tt_recipe *recipe, tt_recipe_map_kind kind, tt_error *error)
+{
+    const tt_recipe_map *map = &recipe->tensor_train.maps[kind];
+    const char *name = tt_recipe_map_name(kind);
+    if (map->form == TT_RECIPE_DENSE) {
+        return TT_OK;
+    }
+    tt_side input, output;
+    map_sides(&recipe->model, kind, &input, &output);
+    TT_TRY(
+        check_modes(map->input_modes, map->input_mode_count, &input, name, "input_modes", error));
+    TT_TRY(check_modes(map->output_modes, map->output_mode_count, &output, name, "output_modes",
+                       error));
+    if (map->order == 1) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "tensor_train.%s.order: expected 0 or at least 2, found 1", name);
+    }
+    if (map->rank_count == 0 && map->rank == 0 && map->compression == 0) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "tensor_train.%s: a tensor train needs one of ranks, rank and "
+                            "compression, found none",
+                            name);
+    }
+    bool modes_known = map->input_mode_count > 0 && map->output_mode_count > 0;
+    return map->rank_count > 0 && modes_known ? check_ranks(map, name, error) : TT_OK;
+}
+
+static tt_status check_model(const tt_recipe_model *model, tt_error *error)
+{
+    if (model->hidden_size % model->heads != 0) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "model.heads: expected a divisor of model.hidden_size %lld, found %lld",
+                            (long long)model->hidden_size, (long long)model->heads);
+    }
+    return TT_OK;
+}
+
+static tt_status check_phase(const tt_recipe *recipe, uint64_t number, tt_error *error)
+{
+    const tt_recipe_phase *phase = &recipe->phases[number];
+    unsigned long long n = number;
+    if (phase->sequence_length > recipe->model.max_positions) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "phases.%llu.sequence_length: expected at most model.max_positions "
+                            "%lld, found %lld",
+                            n, (long long)recipe->model.max_positions,
+                            (long long)phase->sequence_length);
+    }
+    if (phase->max_predictions > phase->sequence_length) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "phases.%llu.max_predictions: expected at most its sequence_length "
+                            "%lld, found %lld",
+                            n, (long long)phase->sequence_length,
+                            (long long)phase->max_predictions);
+    }
+    if (phase->micro_batch > phase->global_batch) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "phases.%llu.micro_batch: expected at most its global_batch %lld, "
+                            "found %lld",
+                            n, (long long)phase->global_batch, (long long)phase->micro_batch);
+    }
+    return TT_OK;
+}
+
+tt_status tt_recipe_check(const tt_recipe *recipe, tt_error *error)
+{
+    TT_TRY(tt_recipe_fields_check(tt_recipe_fields, recipe, "", error));
+    TT_TRY(check_model(&recipe->model, error));
+    for (int i = 0; i < TT_RECIPE_MAP_COUNT; i++) {
+        TT_TRY(check_map(recipe, (tt_recipe_map_kind)i, error));
+    }
+    if (recipe->phase_count == 0) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "phases: expected at least one phase, found none");
+    }
+    for (uint64_t i = 0; i < recipe->phase_count; i++) {
+        TT_TRY(check_phase(recipe, i, error));
+    }
+    return TT_OK;
+}
