@@ -1,6 +1,6 @@
 #include "launch/recipe_schema.h"
 
-#include "launch/file.h"
+#include "data/file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -306,7 +306,7 @@ tt_status tt_recipe_parse(const char *name, const char *text, size_t length,
 tt_status tt_recipe_load(const char *path, const char *const *overrides, int override_count,
                          tt_recipe *recipe, tt_error *error)
 {
-    char *text;
+    void *text;
     size_t length;
     TT_TRY(tt_file_read(path, TT_RECIPE_LONGEST, &text, &length, error));
     tt_status status =
@@ -321,7 +321,7 @@ tt_status tt_recipe_save(const tt_recipe *recipe, const char *path, tt_error *er
     if (text == NULL) {
         return tt_error_set(error, TT_OUT_OF_MEMORY, "%s: out of memory", path);
     }
-    tt_status status = tt_file_replace(path, text, strlen(text), error);
+    tt_status status = tt_file_write(path, text, strlen(text), error);
     free(text);
     return status;
 }

@@ -1,4 +1,4 @@
-#include "launch/file.h"
+#include "launch/storage.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { TT_FILE_BLOCK = 1 << 18 };
+enum { TT_STORAGE_BLOCK = 1 << 18 };
 
 static tt_status failed(const char *path, const char *what, tt_error *error)
 {
@@ -39,51 +39,9 @@ static bool read_block(int descriptor, void *buffer, size_t bytes, size_t *got)
     return true;
 }
 
-static tt_status read_open(int descriptor, const char *path, size_t limit, char **text,
-                           size_t *length, tt_error *error)
+tt_status tt_storage_create(const char *path, tt_storage_file *file, tt_error *error)
 {
-    struct stat status;
-    if (fstat(descriptor, &status) != 0) {
-        return failed(path, "cannot be examined", error);
-    }
-    if (!S_ISREG(status.st_mode)) {
-        return tt_error_set(error, TT_INVALID_INPUT, "%s: expected a plain file", path);
-    }
-    if ((uint64_t)status.st_size > limit) {
-        return tt_error_set(error, TT_INVALID_INPUT,
-                            "%s: expected a file of at most %zu bytes, found %lld", path, limit,
-                            (long long)status.st_size);
-    }
-    *text = malloc((size_t)status.st_size + 1);
-    if (*text == NULL) {
-        return tt_error_set(error, TT_OUT_OF_MEMORY, "%s: no memory for %lld bytes", path,
-                            (long long)status.st_size);
-    }
-    if (!read_block(descriptor, *text, (size_t)status.st_size, length)) {
-        free(*text);
-        *text = NULL;
-        return failed(path, "cannot be read", error);
-    }
-    (*text)[*length] = '\0';
-    return TT_OK;
-}
-
-tt_status tt_file_read(const char *path, size_t limit, char **text, size_t *length, tt_error *error)
-{
-    *text = NULL;
-    *length = 0;
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) {
-        return failed(path, "cannot be opened", error);
-    }
-    tt_status status = read_open(descriptor, path, limit, text, length, error);
-    close(descriptor);
-    return status;
-}
-
-tt_status tt_file_create(const char *path, tt_file *file, tt_error *error)
-{
-    *file = (tt_file){.descriptor = -1, .path = path};
+    *file = (tt_storage_file){.descriptor = -1, .path = path};
     file->state = XXH64_createState();
     if (file->state == NULL) {
         return tt_error_set(error, TT_OUT_OF_MEMORY, "%s: out of memory", path);
@@ -92,13 +50,13 @@ tt_status tt_file_create(const char *path, tt_file *file, tt_error *error)
     file->descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (file->descriptor < 0) {
         tt_status status = failed(path, "cannot be created", error);
-        tt_file_abandon(file);
+        tt_storage_abandon(file);
         return status;
     }
     return TT_OK;
 }
 
-tt_status tt_file_write(tt_file *file, const void *data, size_t bytes, tt_error *error)
+tt_status tt_storage_write(tt_storage_file *file, const void *data, size_t bytes, tt_error *error)
 {
     const char *next = data;
     size_t left = bytes;
@@ -120,7 +78,7 @@ tt_status tt_file_write(tt_file *file, const void *data, size_t bytes, tt_error 
     return TT_OK;
 }
 
-tt_status tt_file_finish(tt_file *file, tt_error *error)
+tt_status tt_storage_finish(tt_storage_file *file, tt_error *error)
 {
     tt_status status = TT_OK;
     if (fsync(file->descriptor) != 0) {
@@ -131,11 +89,11 @@ tt_status tt_file_finish(tt_file *file, tt_error *error)
     }
     file->descriptor = -1;
     file->hash = XXH64_digest(file->state);
-    tt_file_abandon(file);
+    tt_storage_abandon(file);
     return status;
 }
 
-void tt_file_abandon(tt_file *file)
+void tt_storage_abandon(tt_storage_file *file)
 {
     if (file->descriptor >= 0) {
         close(file->descriptor);
@@ -145,47 +103,6 @@ void tt_file_abandon(tt_file *file)
     file->state = NULL;
 }
 
-/* The folder of `path`: "." when it names none. */
-static void folder_of(const char *path, char *folder, size_t size)
-{
-    const char *slash = strrchr(path, '/');
-    if (slash == NULL) {
-        snprintf(folder, size, ".");
-    } else {
-        snprintf(folder, size, "%.*s", slash == path ? 1 : (int)(slash - path), path);
-    }
-}
-
-static tt_status write_whole(const char *path, const void *text, size_t length, tt_error *error)
-{
-    tt_file file;
-    TT_TRY(tt_file_create(path, &file, error));
-    tt_status status = tt_file_write(&file, text, length, error);
-    if (status != TT_OK) {
-        tt_file_abandon(&file);
-        return status;
-    }
-    return tt_file_finish(&file, error);
-}
-
-tt_status tt_file_replace(const char *path, const void *text, size_t length, tt_error *error)
-{
-    char temporary[PATH_MAX], folder[PATH_MAX];
-    if ((size_t)snprintf(temporary, sizeof temporary, "%s.tmp", path) >= sizeof temporary) {
-        return tt_error_set(error, TT_INVALID_INPUT, "%.200s...: the path is too long", path);
-    }
-    tt_status status = write_whole(temporary, text, length, error);
-    if (status == TT_OK && rename(temporary, path) != 0) {
-        status = failed(path, "cannot be renamed from its temporary name", error);
-    }
-    if (status != TT_OK) {
-        unlink(temporary);
-        return status;
-    }
-    folder_of(path, folder, sizeof folder);
-    return tt_file_sync_folder(folder, error);
-}
-
 static tt_status hash_open(int descriptor, const char *path, XXH64_state_t *state, void *block,
                            uint64_t *size, uint64_t *hash, tt_error *error)
 {
@@ -193,24 +110,24 @@ static tt_status hash_open(int descriptor, const char *path, XXH64_state_t *stat
     *size = 0;
     size_t got;
     do {
-        if (!read_block(descriptor, block, TT_FILE_BLOCK, &got)) {
+        if (!read_block(descriptor, block, TT_STORAGE_BLOCK, &got)) {
             return failed(path, "cannot be read", error);
         }
         XXH64_update(state, block, got);
         *size += got;
-    } while (got == TT_FILE_BLOCK);
+    } while (got == TT_STORAGE_BLOCK);
     *hash = XXH64_digest(state);
     return TT_OK;
 }
 
-tt_status tt_file_hash(const char *path, uint64_t *size, uint64_t *hash, tt_error *error)
+tt_status tt_storage_hash(const char *path, uint64_t *size, uint64_t *hash, tt_error *error)
 {
     int descriptor = open(path, O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) {
         return failed(path, "cannot be opened", error);
     }
     XXH64_state_t *state = XXH64_createState();
-    void *block = malloc(TT_FILE_BLOCK);
+    void *block = malloc(TT_STORAGE_BLOCK);
     tt_status status = state != NULL && block != NULL
                            ? hash_open(descriptor, path, state, block, size, hash, error)
                            : tt_error_set(error, TT_OUT_OF_MEMORY, "%s: out of memory", path);
@@ -220,7 +137,7 @@ tt_status tt_file_hash(const char *path, uint64_t *size, uint64_t *hash, tt_erro
     return status;
 }
 
-tt_status tt_file_sync_folder(const char *path, tt_error *error)
+tt_status tt_storage_sync_folder(const char *path, tt_error *error)
 {
     int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor < 0) {
@@ -236,7 +153,7 @@ tt_status tt_file_sync_folder(const char *path, tt_error *error)
     return status;
 }
 
-tt_status tt_file_make_folder(const char *path, tt_error *error)
+tt_status tt_storage_make_folder(const char *path, tt_error *error)
 {
     char part[PATH_MAX];
     size_t length = strlen(path);
@@ -260,7 +177,7 @@ tt_status tt_file_make_folder(const char *path, tt_error *error)
     return TT_OK;
 }
 
-tt_status tt_file_remove_folder(const char *path, tt_error *error)
+tt_status tt_storage_remove_folder(const char *path, tt_error *error)
 {
     DIR *folder = opendir(path);
     if (folder == NULL) {
