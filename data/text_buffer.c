@@ -51,7 +51,8 @@ void tt_text_buffer_append_code_point(tt_text_buffer *buffer, int code_point)
     tt_text_buffer_append(buffer, (const char *)encoded, (size_t)length);
 }
 
-size_t tt_text_buffer_append_clean(tt_text_buffer *buffer, const char *bytes, size_t length)
+size_t tt_text_buffer_append_clean(tt_text_buffer *buffer, const char *bytes, size_t length,
+                                   bool keep_line_feeds)
 {
     static const char replacement[] = "\xEF\xBF\xBD";
     size_t replaced = 0;
@@ -59,7 +60,7 @@ size_t tt_text_buffer_append_clean(tt_text_buffer *buffer, const char *bytes, si
     size_t i = 0;
     while (i < length) {
         unsigned char byte = (unsigned char)bytes[i];
-        if (byte >= 0x20 && byte < 0x7F) {
+        if ((byte >= 0x20 && byte < 0x7F) || (byte == '\n' && keep_line_feeds)) {
             i++;
             continue;
         }

@@ -18,9 +18,10 @@ void tt_text_buffer_append(tt_text_buffer *buffer, const char *bytes, size_t len
 void tt_text_buffer_append_byte(tt_text_buffer *buffer, char byte);
 /* Appends one code point as UTF-8. */
 void tt_text_buffer_append_code_point(tt_text_buffer *buffer, int code_point);
-/* Appends text as clean UTF-8: every invalid byte becomes U+FFFD, every control character a space.
- * Returns the number of bytes replaced by U+FFFD. */
-size_t tt_text_buffer_append_clean(tt_text_buffer *buffer, const char *bytes, size_t length);
+/* Appends text as clean UTF-8: every invalid byte becomes U+FFFD, every control character a space,
+ * except line feeds where they are kept. Returns the number of bytes replaced by U+FFFD. */
+size_t tt_text_buffer_append_clean(tt_text_buffer *buffer, const char *bytes, size_t length,
+                                   bool keep_line_feeds);
 void tt_text_buffer_free(tt_text_buffer *buffer);
 
 #endif
