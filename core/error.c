@@ -23,9 +23,8 @@ tt_status tt_error_prefix(tt_error *error, const char *format, ...)
     va_end(arguments);
 
     char message[sizeof error->message];
-    size_t prefix_length = strlen(prefix);
-    memcpy(message, prefix, prefix_length);
-    snprintf(message + prefix_length, sizeof message - prefix_length, ": %s", error->message);
+    snprintf(message, sizeof message, "%s: %.*s", prefix,
+             (int)(sizeof message - sizeof prefix - 3), error->message);
     memcpy(error->message, message, sizeof message);
     return error->status;
 }

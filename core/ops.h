@@ -115,26 +115,26 @@ typedef struct {
     int64_t batch, sequence, heads;
     tt_matrix q, k, v;
     const float *q_bias, *k_bias, *v_bias;
-    float *q_bias_gradient, *k_bias_gradient, *v_bias_gradient;
     const uint8_t *mask;
-    tt_dropout dropout;    /* row: (global sequence * heads + head) * sequence + query; column: key */
-    float *log_sum_exp;    /* [batch, heads, sequence] */
+    tt_dropout dropout; /* row: (sequence number * heads + head) * sequence + query; column: key */
+    float *log_sum_exp; /* [batch, heads, sequence] */
     void *workspace;
 } tt_attention;
 
 /* The same attention in the space of tensor-train ranks. For head h, with U^ = [U, 1]:
- * scores U^_q M_h U^_k^T, output sum over h of P_h U^_v N_h, where M_h [rq + 1, rk + 1] and
- * N_h [rv + 1, ro] are made once a step from the output factors (thin_attention_maps). */
+ * scores U^_q M_h U^_k^T, output U_o = sum over h of dropout(softmax(scores + mask)) U^_v N_h, where
+ * M_h = B^_q,h B^_k,h^T / sqrt(width) and N_h = B^_v,h A_o,h are made once a step from the factors
+ * (B^ is B with the bias as last row). */
 typedef struct {
     int64_t batch, sequence, heads;
     tt_matrix u; /* [tokens, rq + rk + rv]: U_q, U_k, U_v side by side */
     int64_t rank_q, rank_k, rank_v, rank_o;
-    const float *score_map;    /* M: [heads, rq + 1, rk + 1] */
-    const float *output_map;   /* N: [heads, rv + 1, ro] */
-    float *score_map_gradient; /* += */
+    const float *score_map;     /* M: [rq + 1, heads, rk + 1] */
+    const float *output_map;    /* N: [heads, rv + 1, ro] */
+    float *score_map_gradient;  /* the same shapes, += */
     float *output_map_gradient;
     const uint8_t *mask;
-    tt_dropout dropout;
+    tt_dropout dropout; /* as in tt_attention */
     float *log_sum_exp; /* [batch, heads, sequence] */
     void *workspace;
 } tt_thin_attention;
@@ -159,7 +159,9 @@ typedef struct {
     bool decays;
 } tt_segment;
 
-/* What the optimizer passes read from device memory, so that a captured step needs no host value. */
+/* What the optimizer passes read from device memory, so that a captured step needs no host value.
+ * Each member has one writer: the host writes `step` and the learning rates before the step,
+ * gradient_check the next three; update adds 1 to `updates` when it was one. */
 typedef struct {
     uint32_t step;          /* dropout's counter: optimizer steps attempted so far */
     uint32_t updates;       /* updates made so far: bias correction counts these */
@@ -239,10 +241,10 @@ typedef struct tt_ops {
     void (*cross_entropy)(tt_device *device, const tt_cross_entropy *loss);
 
     void (*attention_forward)(tt_device *device, const tt_attention *attention, tt_matrix context);
-    /* dq, dk, dv overwrite; they may lie side by side in one matrix. */
-    void (*attention_backward)(tt_device *device, const tt_attention *attention, tt_matrix context,
+    /* dq, dk, dv (overwritten) are the gradients after the biases, whose own are their column sums. */
+    void (*attention_backward)(tt_device *device, const tt_attention *attention,
                                tt_matrix d_context, tt_matrix dq, tt_matrix dk, tt_matrix dv);
-    size_t (*attention_workspace)(tt_device *device, int64_t sequence, int64_t width);
+    size_t (*attention_workspace)(tt_device *device, const tt_attention *attention);
 
     /* u_o [tokens, ro]; backward: d_u [tokens, rq + rk + rv] overwritten. */
     void (*thin_attention_forward)(tt_device *device, const tt_thin_attention *attention,
@@ -258,8 +260,9 @@ typedef struct tt_ops {
     size_t (*thin_feed_forward_workspace)(tt_device *device, const tt_thin_feed_forward *block);
 
     /* gradient_check: state->gradient_norm, gradient_factor and finite, from the whole gradient and
-     * the loss sums. update: AdamW or LAMB on every segment where finite is 1; then diagonals at or
-     * below the threshold become 0, and so do their moments. */
+     * the loss sums. update: AdamW or LAMB on every segment where finite is 1, which adds 1 to
+     * state->updates; where it is 0, nothing changes. Diagonals that lie at or below the threshold
+     * before or after the update become 0, and so do their moments: what is pruned stays so. */
     void (*gradient_check)(tt_device *device, const tt_update_rule *rule, const tt_update *update);
     void (*update)(tt_device *device, const tt_update_rule *rule, const tt_update *update);
     size_t (*update_workspace)(tt_device *device, const tt_segment *segments, int count);

@@ -52,6 +52,11 @@ void tt_parameters_free(tt_parameters *parameters);
 
 float *tt_parameters_value(const tt_parameters *parameters, tt_parameter_id id);
 float *tt_parameters_gradient(const tt_parameters *parameters, tt_parameter_id id);
+/* Sets every entry to `value`, or draws it from a normal distribution: entry i of the parameter is a
+ * pure function of (seed, name, i), whatever else the model holds. */
+void tt_parameters_fill(tt_parameters *parameters, tt_parameter_id id, float value);
+void tt_parameters_fill_normal(tt_parameters *parameters, tt_parameter_id id, float deviation,
+                               uint64_t seed);
 /* The statistics behind the gradients. */
 float *tt_parameters_statistics(const tt_parameters *parameters);
 /* -1 when there is none of that name. */

@@ -49,8 +49,8 @@ static bool tt_is_first_largest(const float *row, const float *bias, int64_t lab
 
 /* sum over j of exp(logit_j - largest); with `weights`, which may be `row`, these are written too.
  */
-static float tt_exponential_sum(const float *row, const float *bias, int64_t count, float largest,
-                                float *weights)
+static float tt_exponential_span(const float *row, const float *bias, int64_t count, float largest,
+                                 float *weights)
 {
     float sum = 0.0f;
     if (weights == NULL) {
@@ -69,6 +69,21 @@ static float tt_exponential_sum(const float *row, const float *bias, int64_t cou
     return sum;
 }
 
+/* The same for a whole row: a vocabulary has enough small terms for a sum in single precision to
+ * lose some of them, so the sums of spans are added in double. */
+static double tt_exponential_sum(const float *row, const float *bias, int64_t count, float largest,
+                                 float *weights)
+{
+    enum { SPAN = 1024 };
+    double sum = 0.0;
+    for (int64_t first = 0; first < count; first += SPAN) {
+        int64_t length = count - first < SPAN ? count - first : SPAN;
+        sum += tt_exponential_span(row + first, bias != NULL ? bias + first : NULL, length, largest,
+                                   weights != NULL ? weights + first : NULL);
+    }
+    return sum;
+}
+
 /* Loss of row i, its gradient in place where asked, and whether the prediction was right. */
 static float tt_cross_entropy_row(const tt_cross_entropy *loss, int64_t i, float *bias_partial,
                                   bool *correct)
@@ -79,9 +94,9 @@ static float tt_cross_entropy_row(const tt_cross_entropy *loss, int64_t i, float
     float label_logit = tt_logit(row, loss->bias, label);
     *correct = tt_is_first_largest(row, loss->bias, label, largest);
     float *weights = loss->gradient_scale != NULL ? row : NULL;
-    float sum = tt_exponential_sum(row, loss->bias, classes, largest, weights);
+    double sum = tt_exponential_sum(row, loss->bias, classes, largest, weights);
     if (weights != NULL) {
-        float scale = *loss->gradient_scale, factor = scale / sum;
+        float scale = *loss->gradient_scale, factor = (float)(scale / sum);
 #pragma omp simd
         for (int64_t j = 0; j < classes; j++) {
             weights[j] *= factor;
@@ -91,7 +106,7 @@ static float tt_cross_entropy_row(const tt_cross_entropy *loss, int64_t i, float
             tt_add_bias_row(weights, classes, bias_partial);
         }
     }
-    return logf(sum) + largest - label_logit;
+    return (float)log(sum) + largest - label_logit;
 }
 
 static void tt_add_losses(const tt_device *device, int team, const tt_cross_entropy *loss)

@@ -1,0 +1,131 @@
+#include "core/cpu/cpu_ops.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+const tt_ops tt_cpu_ops = {
+    .multiply = tt_cpu_multiply,
+    .multiply_group = tt_cpu_multiply_group,
+    .copy_group = tt_cpu_copy_group,
+    .scale_cores = tt_cpu_scale_cores,
+    .scale_cores_backward = tt_cpu_scale_cores_backward,
+    .add_bias = tt_cpu_add_bias,
+    .add_bias_backward = tt_cpu_add_bias_backward,
+    .gelu_forward = tt_cpu_gelu_forward,
+    .gelu_backward = tt_cpu_gelu_backward,
+    .tanh_forward = tt_cpu_tanh_forward,
+    .tanh_backward = tt_cpu_tanh_backward,
+    .dropout = tt_cpu_dropout,
+    .residual_norm_forward = tt_cpu_residual_norm_forward,
+    .residual_norm_output = tt_cpu_residual_norm_output,
+    .residual_norm_backward = tt_cpu_residual_norm_backward,
+    .embedding_forward = tt_cpu_embedding_forward,
+    .embedding_backward = tt_cpu_embedding_backward,
+    .embedding_workspace = tt_cpu_embedding_workspace,
+    .gather_rows = tt_cpu_gather_rows,
+    .scatter_rows = tt_cpu_scatter_rows,
+    .cross_entropy = tt_cpu_cross_entropy,
+    .attention_forward = tt_cpu_attention_forward,
+    .attention_backward = tt_cpu_attention_backward,
+    .attention_workspace = tt_cpu_attention_workspace,
+    .thin_attention_forward = tt_cpu_thin_attention_forward,
+    .thin_attention_backward = tt_cpu_thin_attention_backward,
+    .thin_attention_workspace = tt_cpu_thin_attention_workspace,
+    .thin_feed_forward_forward = tt_cpu_thin_feed_forward_forward,
+    .thin_feed_forward_backward = tt_cpu_thin_feed_forward_backward,
+    .thin_feed_forward_workspace = tt_cpu_thin_feed_forward_workspace,
+    .gradient_check = tt_cpu_gradient_check,
+    .update = tt_cpu_update,
+    .update_workspace = tt_cpu_update_workspace,
+};
+
+static void *allocate(tt_device *device, size_t bytes)
+{
+    (void)device;
+    size_t rounded = ((bytes > 0 ? bytes : 1) + 63) & ~(size_t)63;
+    void *memory = aligned_alloc(64, rounded);
+    if (memory) {
+        memset(memory, 0, rounded);
+    }
+    return memory;
+}
+
+static void release(tt_device *device, void *memory)
+{
+    (void)device;
+    free(memory);
+}
+
+static void copy_in(tt_device *device, void *device_memory, const void *host, size_t bytes)
+{
+    (void)device;
+    memcpy(device_memory, host, bytes);
+}
+
+static void copy_out(tt_device *device, void *host, const void *device_memory, size_t bytes)
+{
+    (void)device;
+    memcpy(host, device_memory, bytes);
+}
+
+static void zero(tt_device *device, void *device_memory, size_t bytes)
+{
+    enum { CHUNK = 1 << 20 };
+    int64_t chunks = (int64_t)((bytes + CHUNK - 1) / CHUNK);
+#pragma omp parallel for num_threads(device->threads) if (chunks > 1)
+    for (int64_t i = 0; i < chunks; i++) {
+        size_t begin = (size_t)i * CHUNK;
+        memset((char *)device_memory + begin, 0, bytes - begin < CHUNK ? bytes - begin : CHUNK);
+    }
+}
+
+static void synchronize(tt_device *device)
+{
+    (void)device;
+}
+
+static void destroy(tt_device *device)
+{
+    tt_cpu_state *state = device->state;
+    if (state) {
+        free(state->scratch);
+    }
+    free(state);
+    free(device);
+}
+
+tt_status tt_device_create_cpu(int threads, tt_device **device, tt_error *error)
+{
+    if (threads < 0 || threads > 4096) {
+        return tt_error_set(error, TT_INVALID_INPUT, "threads: expected 0 to 4096, found %d",
+                            threads);
+    }
+    if (threads > 0) {
+        omp_set_num_threads(threads); /* oneDNN takes its number from OpenMP too */
+    }
+    tt_device *created = calloc(1, sizeof *created);
+    tt_cpu_state *state = calloc(1, sizeof *state);
+    if (created && state) {
+        *created = (tt_device){.name = "cpu",
+                               .ops = &tt_cpu_ops,
+                               .threads = omp_get_max_threads(),
+                               .state = state,
+                               .allocate = allocate,
+                               .release = release,
+                               .copy_in = copy_in,
+                               .copy_out = copy_out,
+                               .zero = zero,
+                               .synchronize = synchronize,
+                               .destroy = destroy};
+        state->scratch_floats = (size_t)created->threads * TT_CPU_THREAD_SCRATCH;
+        state->scratch = allocate(created, state->scratch_floats * sizeof(float));
+    }
+    if (!created || !state || !state->scratch) {
+        free(state);
+        free(created);
+        return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for the CPU device");
+    }
+    *device = created;
+    return TT_OK;
+}

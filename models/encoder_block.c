@@ -1,0 +1,468 @@
+#include "models/encoder_block.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* --- parameters ------------------------------------------------------------------------------ */
+
+tt_status tt_encoder_block_create(tt_encoder *encoder, int layer, tt_error *error)
+{
+    tt_encoder_block *block = &encoder->blocks[layer];
+    const tt_configuration *configuration = &encoder->configuration;
+    int64_t hidden = configuration->hidden_size, inner = configuration->intermediate_size;
+    const tt_linear_form *maps = configuration->maps;
+    const struct {
+        tt_linear *map;
+        const char *name;
+        int64_t inputs, outputs;
+        tt_map_kind kind;
+        const tt_linear *neighbour;
+    } list[] = {
+        {&block->query, "attention.self.query", hidden, hidden, TT_MAP_ATTENTION, NULL},
+        {&block->key, "attention.self.key", hidden, hidden, TT_MAP_ATTENTION, &block->query},
+        {&block->value, "attention.self.value", hidden, hidden, TT_MAP_ATTENTION, &block->key},
+        {&block->attention_output, "attention.output.dense", hidden, hidden, TT_MAP_ATTENTION, NULL},
+        {&block->intermediate, "intermediate.dense", hidden, inner, TT_MAP_INTERMEDIATE, NULL},
+        {&block->output, "output.dense", inner, hidden, TT_MAP_OUTPUT, NULL},
+    };
+    char name[128];
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        snprintf(name, sizeof name, "bert.encoder.layer.%d.%s", layer, list[i].name);
+        TT_TRY(tt_linear_add(list[i].map, name, list[i].inputs, list[i].outputs,
+                             &maps[list[i].kind], list[i].neighbour, encoder->parameters,
+                             encoder->trains, error));
+    }
+    snprintf(name, sizeof name, "bert.encoder.layer.%d.attention.output.LayerNorm", layer);
+    TT_TRY(tt_norm_add(&block->attention_norm, name, hidden, encoder->parameters, error));
+    snprintf(name, sizeof name, "bert.encoder.layer.%d.output.LayerNorm", layer);
+    TT_TRY(tt_norm_add(&block->output_norm, name, hidden, encoder->parameters, error));
+    block->dropout_site = 1 + 3 * (uint32_t)layer; /* site 0 is the embeddings' */
+    return TT_OK;
+}
+
+void tt_encoder_block_initialize(tt_encoder *encoder, int layer, uint64_t seed)
+{
+    const tt_encoder_block *block = &encoder->blocks[layer];
+    const tt_linear *maps[] = {&block->query,           &block->key,          &block->value,
+                               &block->attention_output, &block->intermediate, &block->output};
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
+        tt_linear_initialize(maps[i], tt_configuration_deviation(&encoder->configuration, maps[i]),
+                             seed);
+    }
+    tt_norm_initialize(&block->attention_norm, encoder->parameters);
+    tt_norm_initialize(&block->output_norm, encoder->parameters);
+}
+
+/* --- which form costs less ------------------------------------------------------------------- */
+
+static bool is_train(const tt_linear *map)
+{
+    return map->form == TT_TENSOR_TRAIN;
+}
+
+static bool attention_is_trains(const tt_encoder_block *block)
+{
+    return is_train(&block->query) && is_train(&block->key) && is_train(&block->value) &&
+           is_train(&block->attention_output);
+}
+
+/* Multiplications of a map's full output from its input, one row. */
+static double map_cost(const tt_linear *map)
+{
+    return is_train(map) ? (double)map->rank * (double)(map->inputs + map->outputs)
+                         : (double)map->inputs * (double)map->outputs;
+}
+
+/* A number that passes through memory once more costs about as much as this many multiplications. */
+static const double traffic_cost = 16.0;
+
+static double attention_cost(const tt_encoder *encoder, const tt_encoder_block *block,
+                             tt_block_form form, int64_t sequence)
+{
+    double hidden = (double)encoder->configuration.hidden_size;
+    double heads = (double)encoder->configuration.heads, keys = (double)sequence;
+    if (form == TT_WIDE) {
+        double maps = map_cost(&block->query) + map_cost(&block->key) + map_cost(&block->value) +
+                      map_cost(&block->attention_output);
+        return maps + 2.0 * keys * hidden + traffic_cost * 4.0 * hidden;
+    }
+    if (!attention_is_trains(block)) {
+        return INFINITY;
+    }
+    double rq = (double)block->query.rank, rk = (double)block->key.rank;
+    double rv = (double)block->value.rank, ro = (double)block->attention_output.rank;
+    double per_head = rq * rk + keys * rk + keys * rv + rv * ro;
+    return hidden * (rq + rk + rv + ro) + heads * per_head;
+}
+
+static double feed_forward_cost(const tt_encoder_block *block, tt_block_form form)
+{
+    double products = map_cost(&block->intermediate) + map_cost(&block->output);
+    if (form == TT_WIDE) {
+        return products + traffic_cost * 2.0 * (double)block->intermediate.outputs;
+    }
+    return is_train(&block->intermediate) && is_train(&block->output) ? products : INFINITY;
+}
+
+double tt_encoder_block_cost(const tt_encoder *encoder, int layer, int half, tt_block_form form,
+                             int64_t sequence)
+{
+    const tt_encoder_block *block = &encoder->blocks[layer];
+    return half == 0 ? attention_cost(encoder, block, form, sequence)
+                     : feed_forward_cost(block, form);
+}
+
+/* --- operands -------------------------------------------------------------------------------- */
+
+tt_matrix tt_plan_matrix(const tt_encoder *encoder, size_t offset, int64_t rows, int64_t columns)
+{
+    return tt_matrix_f32(tt_arena_at(&encoder->plan->arena, offset), rows, columns);
+}
+
+tt_dropout tt_encoder_dropout(const tt_encoder *encoder, float probability, uint32_t site,
+                              const tt_encoder_inputs *inputs, int64_t row_factor)
+{
+    return (tt_dropout){.probability = encoder->training ? probability : 0.0f,
+                        .seed = encoder->seed,
+                        .step = encoder->step,
+                        .site = site,
+                        .first_row =
+                            (uint32_t)(inputs->first_sequence * inputs->sequence * row_factor)};
+}
+
+static void *at(const tt_encoder *encoder, size_t offset)
+{
+    return tt_arena_at(&encoder->plan->arena, offset);
+}
+
+tt_thin_attention tt_block_thin_attention(const tt_encoder *encoder, int layer,
+                                          const tt_encoder_inputs *inputs)
+{
+    const tt_encoder_block *block = &encoder->blocks[layer];
+    const tt_configuration *configuration = &encoder->configuration;
+    int64_t ranks = block->query.rank + block->key.rank + block->value.rank;
+    return (tt_thin_attention){
+        .batch = inputs->batch,
+        .sequence = inputs->sequence,
+        .heads = configuration->heads,
+        .u = tt_plan_matrix(encoder, block->room.u_qkv, inputs->batch * inputs->sequence, ranks),
+        .rank_q = block->query.rank,
+        .rank_k = block->key.rank,
+        .rank_v = block->value.rank,
+        .rank_o = block->attention_output.rank,
+        .score_map = block->maps.score_map,
+        .output_map = block->maps.output_map,
+        .score_map_gradient = block->maps.score_map_gradient,
+        .output_map_gradient = block->maps.output_map_gradient,
+        .mask = inputs->mask,
+        .dropout = tt_encoder_dropout(encoder, configuration->attention_dropout,
+                                      block->dropout_site, inputs, configuration->heads),
+        .log_sum_exp = at(encoder, block->room.log_sum_exp),
+        .workspace = at(encoder, encoder->plan->shared.workspace)};
+}
+
+tt_attention tt_block_attention(const tt_encoder *encoder, int layer,
+                                const tt_encoder_inputs *inputs)
+{
+    const tt_encoder_block *block = &encoder->blocks[layer];
+    const tt_configuration *configuration = &encoder->configuration;
+    int64_t hidden = configuration->hidden_size;
+    tt_matrix qkv = tt_plan_matrix(encoder, block->room.qkv, inputs->batch * inputs->sequence,
+                                   3 * hidden);
+    return (tt_attention){
+        .batch = inputs->batch,
+        .sequence = inputs->sequence,
+        .heads = configuration->heads,
+        .q = tt_matrix_columns(qkv, 0, hidden),
+        .k = tt_matrix_columns(qkv, hidden, hidden),
+        .v = tt_matrix_columns(qkv, 2 * hidden, hidden),
+        .q_bias = tt_linear_bias(&block->query),
+        .k_bias = tt_linear_bias(&block->key),
+        .v_bias = tt_linear_bias(&block->value),
+        .mask = inputs->mask,
+        .dropout = tt_encoder_dropout(encoder, configuration->attention_dropout,
+                                      block->dropout_site, inputs, configuration->heads),
+        .log_sum_exp = at(encoder, block->room.log_sum_exp),
+        .workspace = at(encoder, encoder->plan->shared.workspace)};
+}
+
+tt_thin_feed_forward tt_block_thin_feed_forward(const tt_encoder *encoder, int layer,
+                                                int64_t tokens)
+{
+    const tt_encoder_block *block = &encoder->blocks[layer];
+    const tt_train *first = tt_linear_train(&block->intermediate);
+    const tt_train *second = tt_linear_train(&block->output);
+    return (tt_thin_feed_forward){
+        .u1 = tt_plan_matrix(encoder, block->room.u_1, tokens, block->intermediate.rank),
+        .b1 = first->b,
+        .bias = tt_linear_bias(&block->intermediate),
+        .a2 = second->a,
+        .b1_gradient = first->b_gradient,
+        .a2_gradient = second->a_gradient,
+        .bias_gradient = tt_linear_bias_gradient(&block->intermediate),
+        .gelu = encoder->configuration.gelu,
+        .workspace = at(encoder, encoder->plan->shared.workspace)};
+}
+
+tt_residual_norm tt_block_norm(const tt_encoder *encoder, int layer, int half,
+                               const tt_encoder_inputs *inputs)
+{
+    const tt_encoder_block *block = &encoder->blocks[layer];
+    const tt_configuration *configuration = &encoder->configuration;
+    const tt_linear *map = half == 0 ? &block->attention_output : &block->output;
+    int64_t tokens = inputs->batch * inputs->sequence;
+    tt_norm_state state = {
+        .normalized = tt_plan_matrix(
+            encoder,
+            half == 0 ? block->room.attention_normalized : block->room.output_normalized, tokens,
+            configuration->hidden_size),
+        .inverse_deviation =
+            at(encoder, half == 0 ? block->room.attention_deviation : block->room.output_deviation)};
+    tt_residual_norm norm =
+        tt_norm_operation(half == 0 ? &block->attention_norm : &block->output_norm,
+                          encoder->parameters, configuration->layer_norm_epsilon, state);
+    norm.bias = tt_linear_bias(map);
+    norm.bias_gradient = tt_linear_bias_gradient(map);
+    norm.dropout = tt_encoder_dropout(encoder, configuration->dropout,
+                                      block->dropout_site + 1 + (uint32_t)half, inputs, 1);
+    return norm;
+}
+
+/* --- forward --------------------------------------------------------------------------------- */
+
+/* The operands that both passes of a half name over and over. */
+typedef struct {
+    tt_encoder_block *block;
+    const tt_ops *ops;
+    tt_device *device;
+    tt_matrix hidden, branch, d_hidden;
+    tt_matrix u_qkv, u_o, u_1, u_2;
+    int64_t tokens, width, inner;
+} block_view;
+
+static block_view view_of(tt_encoder *encoder, int layer, const tt_encoder_inputs *inputs)
+{
+    tt_encoder_block *block = &encoder->blocks[layer];
+    const tt_shared_room *shared = &encoder->plan->shared;
+    int64_t tokens = inputs->batch * inputs->sequence;
+    int64_t width = encoder->configuration.hidden_size;
+    int64_t ranks = block->query.rank + block->key.rank + block->value.rank;
+    return (block_view){
+        .block = block,
+        .ops = encoder->device->ops,
+        .device = encoder->device,
+        .hidden = tt_plan_matrix(encoder, shared->hidden, tokens, width),
+        .branch = tt_plan_matrix(encoder, shared->branch, tokens, width),
+        .d_hidden = tt_plan_matrix(encoder, shared->d_hidden, tokens, width),
+        .u_qkv = tt_plan_matrix(encoder, block->room.u_qkv, tokens, ranks),
+        .u_o = tt_plan_matrix(encoder, block->room.u_o, tokens, block->attention_output.rank),
+        .u_1 = tt_plan_matrix(encoder, block->room.u_1, tokens, block->intermediate.rank),
+        .u_2 = tt_plan_matrix(encoder, block->room.u_2, tokens, block->output.rank),
+        .tokens = tokens,
+        .width = width,
+        .inner = encoder->configuration.intermediate_size};
+}
+
+/* The three maps that read the attention half's input, with where each map's u lies in u_qkv. */
+static void qkv_maps(const tt_encoder_block *block, const tt_linear *maps[3], int64_t columns[3])
+{
+    maps[0] = &block->query;
+    maps[1] = &block->key;
+    maps[2] = &block->value;
+    columns[0] = 0;
+    columns[1] = block->query.rank;
+    columns[2] = block->query.rank + block->key.rank;
+}
+
+static void wide_attention_forward(tt_encoder *encoder, int layer, const tt_encoder_inputs *inputs,
+                                   const block_view *view)
+{
+    tt_attention attention = tt_block_attention(encoder, layer, inputs);
+    tt_matrix targets[3] = {attention.q, attention.k, attention.v};
+    const tt_linear *maps[3];
+    int64_t columns[3];
+    qkv_maps(view->block, maps, columns);
+    for (int i = 0; i < 3; i++) {
+        tt_linear_forward(maps[i], view->hidden,
+                          tt_matrix_columns(view->u_qkv, columns[i], maps[i]->rank), targets[i]);
+    }
+    tt_matrix context =
+        tt_plan_matrix(encoder, view->block->room.context, view->tokens, view->width);
+    view->ops->attention_forward(view->device, &attention, context);
+    tt_linear_forward(&view->block->attention_output, context, view->u_o, view->branch);
+}
+
+static void thin_attention_forward(tt_encoder *encoder, int layer, const tt_encoder_inputs *inputs,
+                                   const block_view *view)
+{
+    tt_thin_attention attention = tt_block_thin_attention(encoder, layer, inputs);
+    tt_linear_contract(&view->block->query, &view->block->value, view->hidden, view->u_qkv);
+    view->ops->thin_attention_forward(view->device, &attention, view->u_o);
+    tt_linear_expand(&view->block->attention_output, view->u_o, view->branch);
+}
+
+static void wide_feed_forward_forward(tt_encoder *encoder, const block_view *view)
+{
+    tt_matrix inner =
+        tt_plan_matrix(encoder, view->block->room.inner, view->tokens, view->inner);
+    tt_matrix activation =
+        tt_plan_matrix(encoder, encoder->plan->shared.activation, view->tokens, view->inner);
+    tt_linear_forward(&view->block->intermediate, view->hidden, view->u_1, inner);
+    view->ops->gelu_forward(view->device, encoder->configuration.gelu, inner,
+                            tt_linear_bias(&view->block->intermediate), activation);
+    tt_linear_forward(&view->block->output, activation, view->u_2, view->branch);
+}
+
+static void thin_feed_forward_forward(tt_encoder *encoder, int layer, const block_view *view)
+{
+    tt_thin_feed_forward block = tt_block_thin_feed_forward(encoder, layer, view->tokens);
+    tt_linear_contract(&view->block->intermediate, &view->block->intermediate, view->hidden,
+                       view->u_1);
+    view->ops->thin_feed_forward_forward(view->device, &block, view->u_2);
+    tt_linear_expand(&view->block->output, view->u_2, view->branch);
+}
+
+static void close_half(tt_encoder *encoder, int layer, int half, const tt_encoder_inputs *inputs,
+                       const block_view *view)
+{
+    tt_residual_norm norm = tt_block_norm(encoder, layer, half, inputs);
+    view->ops->residual_norm_forward(view->device, &norm, view->branch, view->hidden, view->hidden);
+}
+
+void tt_encoder_block_forward(tt_encoder *encoder, int layer, const tt_encoder_inputs *inputs)
+{
+    block_view view = view_of(encoder, layer, inputs);
+    if (view.block->attention_form == TT_THIN) {
+        thin_attention_forward(encoder, layer, inputs, &view);
+    } else {
+        wide_attention_forward(encoder, layer, inputs, &view);
+    }
+    close_half(encoder, layer, 0, inputs, &view);
+    if (view.block->feed_forward_form == TT_THIN) {
+        thin_feed_forward_forward(encoder, layer, &view);
+    } else {
+        wide_feed_forward_forward(encoder, &view);
+    }
+    close_half(encoder, layer, 1, inputs, &view);
+}
+
+/* --- backward -------------------------------------------------------------------------------- */
+
+static tt_matrix scratch_u(const tt_encoder *encoder, const block_view *view, int64_t columns)
+{
+    return tt_plan_matrix(encoder, encoder->plan->shared.d_u, view->tokens, columns);
+}
+
+static tt_matrix scratch_u2(const tt_encoder *encoder, const block_view *view, int64_t columns)
+{
+    return tt_plan_matrix(encoder, encoder->plan->shared.d_u2, view->tokens, columns);
+}
+
+static void wide_feed_forward_backward(tt_encoder *encoder, const block_view *view)
+{
+    const tt_shared_room *shared = &encoder->plan->shared;
+    tt_encoder_block *block = view->block;
+    tt_gelu gelu = encoder->configuration.gelu;
+    tt_matrix inner = tt_plan_matrix(encoder, block->room.inner, view->tokens, view->inner);
+    tt_matrix activation = tt_plan_matrix(encoder, shared->activation, view->tokens, view->inner);
+    tt_matrix d_inner = tt_plan_matrix(encoder, shared->d_activation, view->tokens, view->inner);
+    view->ops->gelu_forward(view->device, gelu, inner, NULL, activation);
+    tt_linear_backward(&block->output, activation, view->u_2, view->branch,
+                       scratch_u(encoder, view, block->output.rank), 0.0f, d_inner);
+    view->ops->gelu_backward(view->device, gelu, inner, d_inner, d_inner, (tt_matrix){0},
+                             tt_linear_bias_gradient(&block->intermediate));
+    tt_linear_backward(&block->intermediate, view->hidden, view->u_1, d_inner,
+                       scratch_u(encoder, view, block->intermediate.rank), 1.0f, view->d_hidden);
+}
+
+static void thin_feed_forward_backward(tt_encoder *encoder, int layer, const block_view *view)
+{
+    tt_encoder_block *block = view->block;
+    tt_thin_feed_forward operation = tt_block_thin_feed_forward(encoder, layer, view->tokens);
+    tt_matrix d_u2 = scratch_u2(encoder, view, block->output.rank);
+    tt_matrix d_u1 = scratch_u(encoder, view, block->intermediate.rank);
+    tt_linear_expand_backward(&block->output, view->u_2, view->branch, d_u2);
+    view->ops->thin_feed_forward_backward(view->device, &operation, d_u2, d_u1);
+    tt_linear_contract_backward(&block->intermediate, &block->intermediate, view->hidden, d_u1,
+                                1.0f, view->d_hidden);
+}
+
+static void wide_attention_backward(tt_encoder *encoder, int layer,
+                                    const tt_encoder_inputs *inputs, const block_view *view)
+{
+    const tt_shared_room *shared = &encoder->plan->shared;
+    tt_encoder_block *block = view->block;
+    tt_attention attention = tt_block_attention(encoder, layer, inputs);
+    tt_matrix context = tt_plan_matrix(encoder, block->room.context, view->tokens, view->width);
+    tt_matrix d_context = tt_plan_matrix(encoder, shared->d_context, view->tokens, view->width);
+    tt_matrix d_qkv = tt_plan_matrix(encoder, shared->d_qkv, view->tokens, 3 * view->width);
+    tt_linear_backward(&block->attention_output, context, view->u_o, view->branch,
+                       scratch_u(encoder, view, block->attention_output.rank), 0.0f, d_context);
+    tt_matrix d_map[3];
+    for (int i = 0; i < 3; i++) {
+        d_map[i] = tt_matrix_columns(d_qkv, i * view->width, view->width);
+    }
+    view->ops->attention_backward(view->device, &attention, d_context, d_map[0], d_map[1], d_map[2]);
+    const tt_linear *maps[3];
+    int64_t columns[3];
+    qkv_maps(block, maps, columns);
+    for (int i = 0; i < 3; i++) {
+        view->ops->add_bias_backward(view->device, d_map[i], tt_linear_bias_gradient(maps[i]));
+        tt_linear_backward(maps[i], view->hidden,
+                           tt_matrix_columns(view->u_qkv, columns[i], maps[i]->rank), d_map[i],
+                           scratch_u(encoder, view, maps[i]->rank), 1.0f, view->d_hidden);
+    }
+}
+
+static void thin_attention_backward(tt_encoder *encoder, int layer,
+                                    const tt_encoder_inputs *inputs, const block_view *view)
+{
+    tt_encoder_block *block = view->block;
+    tt_thin_attention attention = tt_block_thin_attention(encoder, layer, inputs);
+    tt_matrix d_u_o = scratch_u2(encoder, view, block->attention_output.rank);
+    tt_matrix d_u = scratch_u(encoder, view, view->u_qkv.columns);
+    tt_linear_expand_backward(&block->attention_output, view->u_o, view->branch, d_u_o);
+    view->ops->thin_attention_backward(view->device, &attention, d_u_o, d_u);
+    tt_linear_contract_backward(&block->query, &block->value, view->hidden, d_u, 1.0f,
+                                view->d_hidden);
+}
+
+/* Gradient of the stream before the norm in d_hidden, of the half's output in branch. */
+static void open_half(tt_encoder *encoder, int layer, int half, const tt_encoder_inputs *inputs,
+                      const block_view *view)
+{
+    tt_residual_norm norm = tt_block_norm(encoder, layer, half, inputs);
+    view->ops->residual_norm_backward(view->device, &norm, view->d_hidden, view->d_hidden,
+                                      view->branch);
+}
+
+void tt_encoder_block_input(tt_encoder *encoder, int layer, const tt_encoder_inputs *inputs)
+{
+    block_view view = view_of(encoder, layer, inputs);
+    if (layer > 0) {
+        tt_residual_norm norm = tt_block_norm(encoder, layer - 1, 1, inputs);
+        view.ops->residual_norm_output(view.device, &norm, view.hidden);
+    } else {
+        tt_encoder_embedding_output(encoder, inputs);
+    }
+}
+
+void tt_encoder_block_backward(tt_encoder *encoder, int layer, const tt_encoder_inputs *inputs)
+{
+    block_view view = view_of(encoder, layer, inputs);
+    open_half(encoder, layer, 1, inputs, &view);
+    tt_residual_norm norm = tt_block_norm(encoder, layer, 0, inputs);
+    view.ops->residual_norm_output(view.device, &norm, view.hidden);
+    if (view.block->feed_forward_form == TT_THIN) {
+        thin_feed_forward_backward(encoder, layer, &view);
+    } else {
+        wide_feed_forward_backward(encoder, &view);
+    }
+    open_half(encoder, layer, 0, inputs, &view);
+    tt_encoder_block_input(encoder, layer, inputs);
+    if (view.block->attention_form == TT_THIN) {
+        thin_attention_backward(encoder, layer, inputs, &view);
+    } else {
+        wide_attention_backward(encoder, layer, inputs, &view);
+    }
+}

@@ -1,0 +1,185 @@
+#include "models/masked_lm_head.h"
+
+#include <string.h>
+
+/* About this many bytes of logits at a time; a chunk never has fewer rows than this, since each chunk
+ * passes once over the whole gradient of the embeddings. */
+enum { CHUNK_BYTES = 48 << 20, CHUNK_ROWS = 128 };
+
+tt_status tt_masked_lm_head_create(tt_masked_lm_head *head, const tt_encoder *encoder,
+                                   tt_error *error)
+{
+    const tt_configuration *configuration = &encoder->configuration;
+    *head = (tt_masked_lm_head){.encoder = encoder};
+    tt_arena_init(&head->arena, encoder->device);
+    TT_TRY(tt_linear_add(&head->transform, "cls.predictions.transform.dense",
+                         configuration->hidden_size, configuration->hidden_size,
+                         &configuration->maps[TT_MAP_TRANSFORM], NULL, encoder->parameters,
+                         encoder->trains, error));
+    TT_TRY(tt_norm_add(&head->norm, "cls.predictions.transform.LayerNorm",
+                       configuration->hidden_size, encoder->parameters, error));
+    return tt_parameters_add(encoder->parameters, "cls.predictions.bias", TT_GROUP_DENSE, false, 1,
+                             &configuration->vocabulary_size, &head->bias, error);
+}
+
+void tt_masked_lm_head_initialize(tt_masked_lm_head *head, uint64_t seed)
+{
+    const tt_encoder *encoder = head->encoder;
+    tt_linear_initialize(&head->transform,
+                         tt_configuration_deviation(&encoder->configuration, &head->transform),
+                         seed);
+    tt_norm_initialize(&head->norm, encoder->parameters);
+    tt_parameters_fill(encoder->parameters, head->bias, 0.0f);
+}
+
+static size_t floats(int64_t count)
+{
+    return (size_t)count * sizeof(float);
+}
+
+tt_status tt_masked_lm_head_plan(tt_masked_lm_head *head, int64_t count, tt_error *error)
+{
+    int64_t hidden = head->encoder->configuration.hidden_size;
+    int64_t vocabulary = head->encoder->configuration.vocabulary_size;
+    head->chunk = CHUNK_BYTES / (int64_t)sizeof(float) / vocabulary;
+    head->chunk = head->chunk < CHUNK_ROWS ? CHUNK_ROWS : head->chunk;
+    head->chunk = head->chunk < count ? head->chunk : count;
+
+    tt_arena *arena = &head->arena;
+    tt_arena_free(arena);
+    size_t *wide[] = {&head->gathered, &head->inner, &head->activation, &head->normalized,
+                      &head->d_output};
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+        *wide[i] = tt_arena_reserve(arena, floats(count * hidden));
+    }
+    head->u = tt_arena_reserve(arena, floats(count * head->transform.rank));
+    head->d_u = tt_arena_reserve(arena, floats(count * head->transform.rank));
+    head->deviation = tt_arena_reserve(arena, floats(count));
+    head->logits = tt_arena_reserve(arena, floats(head->chunk * vocabulary));
+    return tt_arena_allocate(arena, "the masked-language-model head", error);
+}
+
+void tt_masked_lm_head_free(tt_masked_lm_head *head)
+{
+    tt_arena_free(&head->arena);
+}
+
+size_t tt_masked_lm_head_bytes(const tt_masked_lm_head *head)
+{
+    return head->arena.capacity;
+}
+
+static tt_matrix view(const tt_masked_lm_head *head, size_t offset, int64_t rows, int64_t columns)
+{
+    return tt_matrix_f32(tt_arena_at(&head->arena, offset), rows, columns);
+}
+
+static tt_residual_norm norm_of(const tt_masked_lm_head *head, int64_t rows)
+{
+    const tt_configuration *configuration = &head->encoder->configuration;
+    tt_norm_state state = {.normalized =
+                               view(head, head->normalized, rows, configuration->hidden_size),
+                           .inverse_deviation = tt_arena_at(&head->arena, head->deviation)};
+    return tt_norm_operation(&head->norm, head->encoder->parameters,
+                             configuration->layer_norm_epsilon, state);
+}
+
+static void multiply(tt_device *device, bool transpose_a, bool transpose_b, tt_matrix a,
+                     tt_matrix b, float beta, tt_matrix c)
+{
+    device->ops->multiply(device, &(tt_product){.transpose_a = transpose_a,
+                                                .transpose_b = transpose_b,
+                                                .alpha = 1.0f,
+                                                .beta = beta,
+                                                .a = a,
+                                                .b = b,
+                                                .c = c});
+}
+
+/* Rows [first, first + output.rows) of the masked positions, from t to loss and back to d t. */
+static void run_chunk(tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs, int64_t first,
+                      tt_matrix output, tt_matrix d_output)
+{
+    const tt_encoder *encoder = head->encoder;
+    tt_device *device = encoder->device;
+    tt_parameters *parameters = encoder->parameters;
+    int64_t vocabulary = encoder->configuration.vocabulary_size;
+    tt_matrix logits = view(head, head->logits, output.rows, vocabulary);
+    tt_matrix word = tt_matrix_f32(tt_parameters_value(parameters, encoder->word), vocabulary,
+                                   output.columns);
+    multiply(device, false, true, output, word, 0.0f, logits);
+    tt_cross_entropy loss = {.logits = logits,
+                             .bias = tt_parameters_value(parameters, head->bias),
+                             .bias_gradient = tt_parameters_gradient(parameters, head->bias),
+                             .labels = inputs->labels + first,
+                             .gradient_scale = d_output.data ? inputs->scale : NULL,
+                             .loss_sum = inputs->loss_sum,
+                             .correct_sum = inputs->correct_sum};
+    device->ops->cross_entropy(device, &loss);
+    if (d_output.data) {
+        tt_matrix d_word = word;
+        d_word.data = tt_parameters_gradient(parameters, encoder->word);
+        multiply(device, true, false, logits, output, 1.0f, d_word);
+        multiply(device, false, false, logits, word, 0.0f, d_output);
+    }
+}
+
+static void run_chunks(tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs, tt_matrix output,
+                       tt_matrix d_output)
+{
+    for (int64_t first = 0; first < inputs->count; first += head->chunk) {
+        int64_t rows =
+            inputs->count - first < head->chunk ? inputs->count - first : head->chunk;
+        run_chunk(head, inputs, first, tt_matrix_rows(output, first, rows),
+                  d_output.data ? tt_matrix_rows(d_output, first, rows) : d_output);
+    }
+}
+
+static void transform_backward(tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs,
+                               tt_matrix d_output, tt_matrix d_hidden)
+{
+    tt_device *device = head->encoder->device;
+    int64_t rows = inputs->count, hidden = d_output.columns, rank = head->transform.rank;
+    tt_residual_norm norm = norm_of(head, rows);
+    tt_matrix inner = view(head, head->inner, rows, hidden);
+    tt_matrix gathered = view(head, head->gathered, rows, hidden);
+    device->ops->residual_norm_backward(device, &norm, d_output, d_output, d_output);
+    device->ops->gelu_backward(device, head->encoder->configuration.gelu, inner, d_output, d_output,
+                               (tt_matrix){0}, tt_linear_bias_gradient(&head->transform));
+    tt_matrix d_gathered = view(head, head->activation, rows, hidden);
+    tt_linear_backward(&head->transform, gathered, view(head, head->u, rows, rank), d_output,
+                       view(head, head->d_u, rows, rank), 0.0f, d_gathered);
+    device->ops->scatter_rows(device, d_gathered, inputs->rows, d_hidden);
+}
+
+void tt_masked_lm_head_run(tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs,
+                           tt_matrix hidden, tt_matrix d_hidden)
+{
+    if (inputs->count == 0) {
+        return;
+    }
+    tt_device *device = head->encoder->device;
+    int64_t rows = inputs->count;
+    tt_matrix gathered = view(head, head->gathered, rows, hidden.columns);
+    tt_matrix inner = view(head, head->inner, rows, hidden.columns);
+    tt_matrix output = view(head, head->activation, rows, hidden.columns);
+    tt_matrix d_output = d_hidden.data ? view(head, head->d_output, rows, hidden.columns) : d_hidden;
+    tt_residual_norm norm = norm_of(head, rows);
+    device->ops->gather_rows(device, hidden, inputs->rows, gathered);
+    tt_linear_forward(&head->transform, gathered, view(head, head->u, rows, head->transform.rank),
+                      inner);
+    device->ops->gelu_forward(device, head->encoder->configuration.gelu, inner,
+                              tt_linear_bias(&head->transform), output);
+    device->ops->residual_norm_forward(device, &norm, output, (tt_matrix){0}, output);
+    run_chunks(head, inputs, output, d_output);
+    if (d_hidden.data) {
+        transform_backward(head, inputs, d_output, d_hidden);
+    }
+}
+
+tt_matrix tt_masked_lm_head_logits(const tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs)
+{
+    int64_t rows = inputs->count % head->chunk;
+    return view(head, head->logits, rows > 0 ? rows : head->chunk,
+                head->encoder->configuration.vocabulary_size);
+}

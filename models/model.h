@@ -1,0 +1,72 @@
+/* A whole model: an encoder with the heads of a task.
+ *
+ *  - pre-training: the masked-language-model head, and next-sentence prediction when the
+ *    configuration has it; names as in Hugging Face's BertForPreTraining;
+ *  - classification: one label a sequence; names as in BertForSequenceClassification.
+ *
+ * A step, whatever the task:
+ *
+ *     tt_model_begin_step(model);              gradients and statistics 0; factors from cores
+ *     for each micro-batch: tt_model_run(model, &inputs, true);
+ *     tt_model_end_step(model);                chain rule into cores and diagonals
+ *
+ * after which parameters.gradients holds the gradient of
+ *     sum(masked losses) * masked_scale + sum(sentence losses) * sentence_scale. */
+#ifndef TT_MODELS_MODEL_H
+#define TT_MODELS_MODEL_H
+
+#include "models/masked_lm_head.h"
+#include "models/sentence_head.h"
+
+/* Places in the parameters' statistics; those before TT_LOSS_COUNT must be finite. */
+enum {
+    TT_MASKED_LOSS,
+    TT_SENTENCE_LOSS,
+    TT_LOSS_COUNT,
+    TT_MASKED_CORRECT = TT_LOSS_COUNT,
+    TT_SENTENCE_CORRECT,
+};
+
+typedef struct {
+    tt_configuration configuration;
+    tt_parameters parameters;
+    tt_train_set trains;
+    tt_encoder encoder;
+    bool has_masked_lm, has_sentence;
+    tt_masked_lm_head masked_lm;
+    tt_sentence_head sentence;
+} tt_model;
+
+/* Device buffers of a micro-batch. */
+typedef struct {
+    tt_encoder_inputs batch;
+    int64_t masked_count;
+    const int32_t *masked_rows, *masked_labels; /* [masked_count]: token row, original id */
+    const int32_t *sentence_labels;             /* [batch] */
+    const float *masked_scale, *sentence_scale; /* device: 1 / the whole step's counts */
+} tt_model_inputs;
+
+/* Registers, allocates and initializes all parameters. */
+tt_status tt_model_create_pretraining(tt_model *model, tt_device *device,
+                                      const tt_configuration *configuration, uint64_t seed,
+                                      bool with_moments, tt_error *error);
+tt_status tt_model_create_classification(tt_model *model, tt_device *device,
+                                         const tt_configuration *configuration, int64_t classes,
+                                         uint64_t seed, bool with_moments, tt_error *error);
+/* Activations for micro-batches of up to `batch` sequences of `sequence` tokens with up to
+ * `max_predictions` masked positions each; may be called again. */
+tt_status tt_model_plan(tt_model *model, int64_t batch, int64_t sequence, int64_t max_predictions,
+                        bool with_gradients, tt_error *error);
+void tt_model_free(tt_model *model);
+
+/* Bytes of activations and of tensor-train factors; parameters and optimizer come on top. */
+size_t tt_model_activation_bytes(const tt_model *model);
+
+void tt_model_begin_step(tt_model *model);
+/* Factors alone, for evaluation. */
+void tt_model_materialise(tt_model *model);
+/* Losses and hits are added to the statistics. `backward`: gradients too. */
+void tt_model_run(tt_model *model, const tt_model_inputs *inputs, bool backward);
+void tt_model_end_step(tt_model *model);
+
+#endif
