@@ -1,0 +1,42 @@
+/* Comparing found numbers with reference numbers, as the reference files ask for it: the relative
+ * difference of whole tensors in the Frobenius norm. A gradient is measured against the larger of
+ * its own norm and 1e-6 of the whole gradient's norm, since some true gradients (the key bias) are
+ * 0. */
+#ifndef TT_TESTS_REFERENCE_CHECK_H
+#define TT_TESTS_REFERENCE_CHECK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What single layers and whole models must agree to in f32. */
+#define TT_REFERENCE_LAYER_TOLERANCE 1e-5
+#define TT_REFERENCE_MODEL_TOLERANCE 5e-5
+#define TT_REFERENCE_GRADIENT_FLOOR 1e-6
+
+/* A comparison of one group or model: begin, add tensors, finish. */
+typedef struct {
+    const char *name;
+    double tolerance;
+    double gradient_squares; /* of the whole gradient, as expected */
+    double worst;            /* largest relative difference so far */
+    int compared, failed;
+    struct tt_reference_pending *pending; /* gradients wait for the whole norm */
+    int pending_count;
+} tt_reference_check;
+
+void tt_reference_check_begin(tt_reference_check *check, const char *name, double tolerance);
+/* An output: measured against its own norm. Prints a line when it is off. */
+void tt_reference_check_output(tt_reference_check *check, const char *name, const double *expected,
+                               const float *found, int64_t count);
+void tt_reference_check_output_double(tt_reference_check *check, const char *name,
+                                      const double *expected, const double *found, int64_t count);
+/* A gradient: judged in finish, when the whole gradient is known. */
+void tt_reference_check_gradient(tt_reference_check *check, const char *name,
+                                 const double *expected, const float *found, int64_t count);
+void tt_reference_check_gradient_double(tt_reference_check *check, const char *name,
+                                        const double *expected, const double *found, int64_t count);
+/* Prints "name: N tensors, largest difference D" and returns whether every tensor agreed and there
+ * was at least one. NaN never agrees. */
+bool tt_reference_check_finish(tt_reference_check *check);
+
+#endif
