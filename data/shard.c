@@ -515,11 +515,24 @@ static tt_status check_mask(shard_file *file, const tt_shard *shard, int64_t row
     return TT_OK;
 }
 
+static tt_status check_end(shard_file *file, const char *name, const int32_t *list, int64_t row,
+                           int count, int room)
+{
+    for (int i = count; i < room; i++) {
+        if (list[i] != 0) {
+            return tt_error_set(file->error, TT_INVALID_INPUT,
+                                "%s: %s: row %lld, place %d: found %d, expected 0 after the "
+                                "list's end",
+                                file->path, name, (long long)row, i, list[i]);
+        }
+    }
+    return TT_OK;
+}
+
 static tt_status check_predictions(shard_file *file, const tt_shard *shard, int64_t row, int length)
 {
     int room = shard->info.max_predictions;
     const int32_t *positions = shard->masked_positions + row * room;
-    const int32_t *ids = shard->masked_ids + row * room;
     int count = 0;
     while (count < room && positions[count] != 0) {
         int low = count > 0 ? positions[count - 1] + 1 : 1;
@@ -531,16 +544,8 @@ static tt_status check_predictions(shard_file *file, const tt_shard *shard, int6
         }
         count++;
     }
-    for (int i = count; i < room; i++) {
-        if (positions[i] != 0 || ids[i] != 0) {
-            return tt_error_set(
-                file->error, TT_INVALID_INPUT,
-                "%s: %s: row %lld, place %d: found %d, expected 0 after the list's end", file->path,
-                positions[i] != 0 ? TT_SHARD_MASKED_POSITIONS : TT_SHARD_MASKED_IDS, (long long)row,
-                i, positions[i] != 0 ? positions[i] : ids[i]);
-        }
-    }
-    return TT_OK;
+    TT_TRY(check_end(file, TT_SHARD_MASKED_POSITIONS, positions, row, count, room));
+    return check_end(file, TT_SHARD_MASKED_IDS, shard->masked_ids + row * room, row, count, room);
 }
 
 static tt_status check_rows(shard_file *file, const tt_shard *shard)
