@@ -185,7 +185,7 @@ static void tidy_punctuation(tt_text_buffer *text)
             kept--;
             before = last_byte(bytes, kept);
         }
-        if ((byte == ',' || byte == ';') && (before == ',' || before == ';')) {
+        if ((byte == ',' || byte == ';') && (before == ',' || before == ';' || before == ':')) {
             continue;
         }
         bytes[kept++] = byte;
@@ -206,8 +206,35 @@ static bool has_word(const tt_text_buffer *text)
     return false;
 }
 
+/* Where a line comes from settles what it must be to be taken for running text. */
+typedef enum {
+    LINE_OF_TEXT,
+    LINE_WITH_SPACE, /* starts with a space: shown as it stands, mostly code */
+    LINE_OF_LIST,
+} line_origin;
+
+/* Labels of lists and figures that are gone are a few words that end like no sentence. */
+static bool is_running_text(const tt_text_buffer *text, line_origin origin)
+{
+    enum { FEWEST_WORDS = 5, FEWEST_WORDS_WITH_SPACE = 8 };
+    int words = 1;
+    for (size_t i = 0; i < text->length; i++) {
+        words += text->bytes[i] == ' ';
+    }
+    unsigned char last = (unsigned char)last_byte(text->bytes, text->length);
+    bool ends = last >= 0x80 || strchr(".!?\"')", last) != NULL;
+    switch (origin) {
+    case LINE_OF_TEXT:
+        return ends || words >= FEWEST_WORDS;
+    case LINE_WITH_SPACE:
+        return ends && words >= FEWEST_WORDS_WITH_SPACE;
+    default:
+        return true;
+    }
+}
+
 /* Tidies `text` and hands it out, after the heading that waits for it. */
-static void emit(line_pass *pass, slice text)
+static void emit(line_pass *pass, slice text, line_origin origin)
 {
     if (text.length == 0) {
         return;
@@ -215,7 +242,7 @@ static void emit(line_pass *pass, slice text)
     pass->text.length = 0;
     decode_inline(text, &pass->text);
     tidy_punctuation(&pass->text);
-    if (!has_word(&pass->text)) {
+    if (!has_word(&pass->text) || !is_running_text(&pass->text, origin)) {
         return;
     }
     if (pass->heading.length > 0) {
@@ -227,7 +254,7 @@ static void emit(line_pass *pass, slice text)
 
 static void end_paragraph(line_pass *pass)
 {
-    emit(pass, (slice){pass->paragraph.bytes, pass->paragraph.length});
+    emit(pass, (slice){pass->paragraph.bytes, pass->paragraph.length}, LINE_OF_TEXT);
     pass->paragraph.length = 0;
 }
 
@@ -257,7 +284,7 @@ static void take_item(line_pass *pass, slice line)
     }
     end_paragraph(pass);
     if (!is_list || pass->options->keep_lists) {
-        emit(pass, trim(line));
+        emit(pass, trim(line), is_list ? LINE_OF_LIST : LINE_OF_TEXT);
     }
 }
 
@@ -282,7 +309,7 @@ static void take_line(line_pass *pass, slice line)
         end_paragraph(pass);
     } else if (indented) {
         end_paragraph(pass);
-        emit(pass, line);
+        emit(pass, line, LINE_WITH_SPACE);
     } else {
         tt_text_buffer_append_byte(&pass->paragraph, ' ');
         tt_text_buffer_append(&pass->paragraph, line.bytes, line.length);

@@ -25,6 +25,13 @@ void tt_wiki_resolve_links(const tt_text_buffer *input, const tt_wiki_markup_opt
  * template that is not known to stand inside sentences. */
 void tt_wiki_expand_template(const char *content, size_t length, tt_text_buffer *output);
 
+/* Appends a short formula in TeX as plain text ("x_1 \leq \alpha" as "x1 <= alpha" with the proper
+ * signs); false, and nothing appended, where it is long or uses what plain text cannot show. */
+bool tt_wiki_render_formula(const char *bytes, size_t length, tt_text_buffer *output);
+
+/* Appends one byte of text that must not be taken as mark-up by the passes to come. */
+void tt_wiki_append_escaped(tt_text_buffer *output, char byte);
+
 /* The code point of the entity whose name (without "&" and ";", "#..." included) is given, or -1.
  */
 int tt_html_entity(const char *name, size_t length);

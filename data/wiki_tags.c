@@ -117,15 +117,12 @@ static void skip_comment(tag_scanner *scanner)
     scanner->position = i;
 }
 
-static void escape_nowiki(tag_scanner *scanner, size_t from, size_t to)
+void tt_wiki_append_escaped(tt_text_buffer *output, char byte)
 {
-    for (size_t i = from; i < to; i++) {
-        const char *found = strchr(TT_WIKI_ESCAPED, scanner->bytes[i]);
-        bool escape = found != NULL && *found != '\0';
-        tt_text_buffer_append_byte(scanner->output,
-                                   escape ? (char)(TT_WIKI_ESCAPE + (found - TT_WIKI_ESCAPED))
-                                          : scanner->bytes[i]);
-    }
+    const char *found = strchr(TT_WIKI_ESCAPED, byte);
+    bool escape = found != NULL && *found != '\0';
+    tt_text_buffer_append_byte(output,
+                               escape ? (char)(TT_WIKI_ESCAPE + (found - TT_WIKI_ESCAPED)) : byte);
 }
 
 static void skip_nowiki(tag_scanner *scanner, const tag *opener)
@@ -137,12 +134,15 @@ static void skip_nowiki(tag_scanner *scanner, const tag *opener)
     }
     scanner->position = opener->end;
     if (closer < scanner->length) {
-        escape_nowiki(scanner, opener->end, closer);
+        for (size_t i = opener->end; i < closer; i++) {
+            tt_wiki_append_escaped(scanner->output, scanner->bytes[i]);
+        }
         scanner->position = skip_closer(scanner, closer);
     }
 }
 
-/* Skips to behind the element's closing tag; without one, only the opening tag goes. */
+/* Skips to behind the element's closing tag; without one, only the opening tag goes. A formula
+ * inside a line leaves its plain form, so that the sentence around it keeps its sense. */
 static void skip_element(tag_scanner *scanner, const tag *opener, int element)
 {
     scanner->position = opener->end;
@@ -153,6 +153,11 @@ static void skip_element(tag_scanner *scanner, const tag *opener, int element)
     if (closer == scanner->length) {
         scanner->no_closer[element] = true;
         return;
+    }
+    bool line_start = scanner->output->length == 0 ||
+                      strchr("\n:", scanner->output->bytes[scanner->output->length - 1]);
+    if (strcmp(opener->name, "math") == 0 && !line_start) {
+        tt_wiki_render_formula(scanner->bytes + opener->end, closer - opener->end, scanner->output);
     }
     scanner->position = skip_closer(scanner, closer);
 }
