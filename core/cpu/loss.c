@@ -85,8 +85,8 @@ static double tt_exponential_sum(const float *row, const float *bias, int64_t co
 }
 
 /* Loss of row i, its gradient in place where asked, and whether the prediction was right. */
-static float tt_cross_entropy_row(const tt_cross_entropy *loss, int64_t i, float *bias_partial,
-                                  bool *correct)
+static double tt_cross_entropy_row(const tt_cross_entropy *loss, int64_t i, float *bias_partial,
+                                   bool *correct)
 {
     float *row = tt_cpu_row(loss->logits, i);
     int64_t classes = loss->logits.columns, label = loss->labels[i];
@@ -106,7 +106,7 @@ static float tt_cross_entropy_row(const tt_cross_entropy *loss, int64_t i, float
             tt_add_bias_row(weights, classes, bias_partial);
         }
     }
-    return (float)log(sum) + largest - label_logit;
+    return log(sum) + largest - label_logit;
 }
 
 static void tt_add_losses(const tt_device *device, int team, const tt_cross_entropy *loss)
