@@ -58,6 +58,7 @@ static void default_text(const tt_option *option, char *text, size_t size)
     }
     switch (option->kind) {
     case TT_OPTION_FLAG:
+    case TT_OPTION_LIST:
         break;
     case TT_OPTION_INTEGER:
         snprintf(text, size, "default %lld", (long long)*(int64_t *)option->target);
@@ -189,6 +190,17 @@ static int set_choice(const tt_command *command, const tt_option *option, const 
                             nearest != NULL ? nearest : "", nearest != NULL ? "?" : "");
 }
 
+static int add_value(const tt_command *command, const tt_option *option, const char *text)
+{
+    tt_option_list *list = option->target;
+    if (list->count == TT_OPTION_LIST_CAPACITY) {
+        return tt_command_usage(command->name, "--%s: expected at most %d values, found more",
+                                option->name, TT_OPTION_LIST_CAPACITY);
+    }
+    list->values[list->count++] = text;
+    return TT_EXIT_DONE;
+}
+
 static int set_option(const tt_command *command, const tt_option *option, const char *text)
 {
     int64_t integer;
@@ -214,6 +226,8 @@ static int set_option(const tt_command *command, const tt_option *option, const 
         break;
     case TT_OPTION_CHOICE:
         return set_choice(command, option, text);
+    case TT_OPTION_LIST:
+        return add_value(command, option, text);
     }
     return TT_EXIT_DONE;
 }

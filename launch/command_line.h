@@ -30,7 +30,16 @@ typedef enum {
     TT_OPTION_REAL,    /* double */
     TT_OPTION_TEXT,    /* const char *, pointing into argv when given; may be NULL before */
     TT_OPTION_CHOICE,  /* int: an index into `choices` */
+    TT_OPTION_LIST,    /* tt_option_list: may be given several times */
 } tt_option_kind;
+
+enum { TT_OPTION_LIST_CAPACITY = 4096 };
+
+/* The values of a TT_OPTION_LIST in the order given, pointing into argv. */
+typedef struct {
+    const char *values[TT_OPTION_LIST_CAPACITY];
+    int count;
+} tt_option_list;
 
 typedef struct {
     const char *name; /* without dashes */
