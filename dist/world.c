@@ -1,0 +1,154 @@
+#include "dist/world.h"
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Elements in one MPI call, whose counts are ints. */
+enum { PIECE = 1 << 26 };
+
+/* Processes that a launcher says it started: 0 when none speaks. */
+static int launched_processes(void)
+{
+    const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+        if (value && *value) {
+            return (int)strtol(value, NULL, 10);
+        }
+    }
+    return getenv("PMIX_RANK") || getenv("PMI_RANK") ? 1 : 0;
+}
+
+static void find_place_on_host(tt_world *world)
+{
+    MPI_Comm host;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world->rank, MPI_INFO_NULL, &host);
+    MPI_Comm_rank(host, &world->local_rank);
+    MPI_Comm_size(host, &world->local_size);
+    MPI_Comm_free(&host);
+}
+
+tt_status tt_world_join(tt_world *world, tt_error *error)
+{
+    *world = (tt_world){.size = 1, .local_size = 1};
+    gethostname(world->host, sizeof world->host - 1);
+    int launched = launched_processes();
+    if (launched == 0) {
+        return TT_OK;
+    }
+    int provided;
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
+        return tt_error_set(error, TT_PEER_FAILED, "MPI could not be initialised on %s", world->host);
+    }
+    world->uses_mpi = true;
+    MPI_Comm_rank(MPI_COMM_WORLD, &world->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &world->size);
+    if (launched > world->size) {
+        return tt_error_set(error, TT_PEER_FAILED,
+                            "the launcher started %d processes but MPI sees %d: the program is "
+                            "linked with another MPI than the mpirun that started it",
+                            launched, world->size);
+    }
+    find_place_on_host(world);
+    return TT_OK;
+}
+
+void tt_world_leave(tt_world *world)
+{
+    if (world->uses_mpi) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Finalize();
+        world->uses_mpi = false;
+    }
+}
+
+_Noreturn void tt_world_abort(const tt_world *world, int exit_status)
+{
+    if (world->uses_mpi) {
+        fflush(NULL);
+        MPI_Abort(MPI_COMM_WORLD, exit_status);
+    }
+    exit(exit_status);
+}
+
+tt_status tt_world_agree(const tt_world *world, tt_status status, tt_error *error)
+{
+    if (!world->uses_mpi || world->size == 1) {
+        return status;
+    }
+    int mine = status == TT_OK ? world->size : world->rank, first;
+    MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    if (first == world->size) {
+        return TT_OK;
+    }
+    if (first == world->rank) {
+        tt_error_prefix(error, "rank %d", world->rank);
+    }
+    MPI_Bcast(error, sizeof *error, MPI_BYTE, first, MPI_COMM_WORLD);
+    return error->status;
+}
+
+tt_status tt_world_same(const tt_world *world, const char *what, uint64_t value, tt_error *error)
+{
+    if (!world->uses_mpi || world->size == 1) {
+        return TT_OK;
+    }
+    uint64_t both[2] = {value, ~value}, largest[2];
+    MPI_Allreduce(both, largest, 2, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD);
+    if (largest[0] != ~largest[1]) {
+        return tt_error_set(error, TT_PEER_FAILED,
+                            "the ranks disagree about %s: rank %d on %s has %016llx, another has "
+                            "%016llx",
+                            what, world->rank, world->host, (unsigned long long)value,
+                            (unsigned long long)(value == largest[0] ? ~largest[1] : largest[0]));
+    }
+    return TT_OK;
+}
+
+void tt_world_sum(const tt_world *world, float *values, int64_t count)
+{
+    if (world->size == 1) {
+        return;
+    }
+    for (int64_t i = 0; i < count; i += PIECE) {
+        int length = (int)(count - i < PIECE ? count - i : PIECE);
+        MPI_Allreduce(MPI_IN_PLACE, values + i, length, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    }
+}
+
+void tt_world_sum_doubles(const tt_world *world, double *values, int count)
+{
+    if (world->size > 1) {
+        MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    }
+}
+
+void tt_world_broadcast(const tt_world *world, void *bytes, int64_t count)
+{
+    if (world->size == 1) {
+        return;
+    }
+    for (int64_t i = 0; i < count; i += PIECE) {
+        int length = (int)(count - i < PIECE ? count - i : PIECE);
+        MPI_Bcast((char *)bytes + i, length, MPI_BYTE, 0, MPI_COMM_WORLD);
+    }
+}
+
+bool tt_world_any(const tt_world *world, bool value)
+{
+    int any = value;
+    if (world->size > 1) {
+        MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_LOR, MPI_COMM_WORLD);
+    }
+    return any != 0;
+}
+
+void tt_world_barrier(const tt_world *world)
+{
+    if (world->size > 1) {
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+}
