@@ -60,7 +60,8 @@ typedef struct {
     bool keep_best; /* and the one with the lowest validation_loss */
 } tt_checkpoint_policy;
 
-/* Makes the folder where needed and removes what interrupted writes and deletions left in it. */
+/* Makes the folder where needed and removes what interrupted writes and deletions left in it (one
+ * that only missed its last rename is kept). Call it before looking for the newest. */
 tt_status tt_checkpoint_prepare(const char *folder, tt_error *error);
 
 /* Writes <folder>/step_NNNNNNNN, replacing one of the same step, then removes older ones by
