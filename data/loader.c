@@ -396,8 +396,12 @@ static tt_status check_alike(const tt_loader *loader, int index, tt_error *error
         return mixed(loader, index, "vocabulary size", info->vocabulary_size,
                      first->vocabulary_size, error);
     }
-    if (info->tokenizer_hash != first->tokenizer_hash ||
-        memcmp(&info->special, &first->special, sizeof info->special) != 0) {
+    if (memcmp(&info->special, &first->special, sizeof info->special) != 0) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "%s: other special ids than %s, expected the same",
+                            loader->paths[index], loader->paths[0]);
+    }
+    if (info->tokenizer_hash != first->tokenizer_hash) {
         return tt_error_set(error, TT_INVALID_INPUT,
                             "%s: shard made with another tokenizer: found hash %016llx, expected "
                             "%016llx as in %s",
