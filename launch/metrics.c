@@ -113,12 +113,12 @@ static void write_record(tt_line *line, const tt_metrics_record *record)
     add_integer(line, "epoch", record->epoch);
     add_integer(line, "samples", record->samples);
     add_integer(line, "tokens", record->tokens);
-    add_float(line, "loss", record->loss);
-    add_float(line, "masked_lm_loss", record->masked_lm_loss);
-    add_float(line, "masked_lm_accuracy", record->masked_lm_accuracy);
+    add_double(line, "loss", record->loss);
+    add_double(line, "masked_lm_loss", record->masked_lm_loss);
+    add_double(line, "masked_lm_accuracy", record->masked_lm_accuracy);
     if (record->has_next_sentence) {
-        add_float(line, "next_sentence_loss", record->next_sentence_loss);
-        add_float(line, "next_sentence_accuracy", record->next_sentence_accuracy);
+        add_double(line, "next_sentence_loss", record->next_sentence_loss);
+        add_double(line, "next_sentence_accuracy", record->next_sentence_accuracy);
     }
     add_float(line, "learning_rate", record->learning_rate);
     add_float(line, "core_learning_rate", record->core_learning_rate);

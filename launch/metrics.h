@@ -12,16 +12,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* One logged step. f32 results are kept as float, so that they are printed as such. A loss that is
- * not finite is printed as null. */
+/* One logged step. What is not finite is printed as null. */
 typedef struct {
     int64_t step;      /* steps done in the whole run */
     const char *phase; /* its name */
     int64_t phase_step;
     int64_t epoch, samples, tokens;
-    float loss; /* masked_lm_loss + next_sentence_loss */
-    float masked_lm_loss, masked_lm_accuracy;
-    float next_sentence_loss, next_sentence_accuracy; /* left out without next-sentence head */
+    double loss; /* masked_lm_loss + next_sentence_loss */
+    double masked_lm_loss, masked_lm_accuracy;
+    double next_sentence_loss, next_sentence_accuracy; /* left out without next-sentence head */
     bool has_next_sentence;
     float learning_rate, core_learning_rate, diagonal_learning_rate;
     float gradient_norm;

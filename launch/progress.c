@@ -57,8 +57,8 @@ static int record_text(const tt_progress *progress, const tt_metrics_record *rec
 {
     char parts[64] = "", left[32], rate[32], validation[64] = "";
     if (record->has_next_sentence) {
-        snprintf(parts, sizeof parts, " (mlm %.4f, nsp %.4f)", (double)record->masked_lm_loss,
-                 (double)record->next_sentence_loss);
+        snprintf(parts, sizeof parts, " (mlm %.4f, nsp %.4f)", record->masked_lm_loss,
+                 record->next_sentence_loss);
     }
     if (record->has_validation) {
         snprintf(validation, sizeof validation, "  validation %.4f", record->validation_loss);
@@ -68,8 +68,7 @@ static int record_text(const tt_progress *progress, const tt_metrics_record *rec
     rate_text(record->timing.tokens_per_s, rate, sizeof rate);
     return snprintf(text, size, "%s  step %lld/%lld  loss %.4f%s%s  lr %.2e  %s tokens/s  %s left",
                     record->phase, (long long)record->step, (long long)progress->total_steps,
-                    (double)record->loss, parts, validation, (double)record->learning_rate, rate,
-                    left);
+                    record->loss, parts, validation, (double)record->learning_rate, rate, left);
 }
 
 void tt_progress_update(tt_progress *progress, const tt_metrics_record *record, bool logged)

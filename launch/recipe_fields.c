@@ -43,7 +43,7 @@ static void join(const char *const *words, int count, char *text, size_t size)
 
 void tt_recipe_field_hint(const tt_recipe_field *fields, const char *key, char *hint, size_t size)
 {
-    const char *keys[TT_FIELDS_LONGEST];
+    const char *keys[TT_FIELDS_LONGEST] = {NULL};
     int count = 0;
     for (; fields->key != NULL && count < TT_FIELDS_LONGEST; fields++) {
         keys[count++] = fields->key;
