@@ -1,0 +1,321 @@
+/* The double-precision models against every reference file: single layers agree to 1e-10, whole
+ * models to what a float can say (the gradients are kept as floats, and so, in the six-encoder
+ * file, are diagonals that were computed with as doubles). */
+#include "tests/reference/double_layers.h"
+#include "tests/reference/double_model.h"
+#include "tests/reference/reference_check.h"
+#include "tests/reference/reference_file.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define DOUBLE_TOLERANCE 1e-10
+#define FLOAT_TOLERANCE 1e-6
+/* The key bias has a true gradient of 0 and is measured against the floor; the six-encoder file has
+ * rounding noise there that comes to 4e-6 of the floor. */
+#define GRADIENT_TOLERANCE 5e-6
+
+static void succeed(tt_status status, const tt_error *error)
+{
+    if (status != TT_OK) {
+        fail_msg("%s", error->message);
+    }
+}
+
+/* Calls `run` on every matching file; it returns the number of groups that it compared. */
+static void for_each_file(const char *pattern, int (*run)(const tt_reference_file *file))
+{
+    tt_error error;
+    tt_reference_names paths;
+    succeed(tt_reference_find(pattern, &paths, &error), &error);
+    int groups = 0;
+    for (int i = 0; i < paths.count; i++) {
+        tt_reference_file file;
+        printf("%s\n", paths.names[i]);
+        succeed(tt_reference_open(paths.names[i], &file, &error), &error);
+        groups += run(&file);
+        tt_reference_close(&file);
+    }
+    printf("%s: %d groups in %d files\n", pattern, groups, paths.count);
+    tt_reference_names_free(&paths);
+}
+
+/* Calls `compare` on every group of a file, with all its datasets. */
+static int for_each_group(const tt_reference_file *file,
+                          bool (*compare)(const tt_reference_file *file, const char *group,
+                                          tt_double_tensors *data))
+{
+    tt_error error;
+    tt_reference_names groups;
+    succeed(tt_reference_groups(file, "/", &groups, &error), &error);
+    for (int i = 0; i < groups.count; i++) {
+        tt_double_tensors data;
+        succeed(tt_double_tensors_read(file, groups.names[i], &data, &error), &error);
+        assert_true(compare(file, groups.names[i], &data));
+        tt_double_tensors_free(&data);
+    }
+    int count = groups.count;
+    tt_reference_names_free(&groups);
+    return count;
+}
+
+static void compare_gradient(tt_reference_check *check, const tt_double_tensors *data,
+                             const tt_double_tensor *found)
+{
+    const tt_double_tensor *expected = tt_double_tensors_get(data, "grad_%s", found->name);
+    assert_int_equal(expected->shape.count, found->shape.count);
+    tt_reference_check_gradient_double(check, expected->name, expected->values, found->gradients,
+                                       found->shape.count);
+}
+
+static tt_double_train read_train(const tt_reference_file *file, const char *group,
+                                  const tt_double_tensors *data)
+{
+    tt_error error;
+    tt_double_train train = {0};
+    int rank_count;
+    succeed(tt_reference_integers(file, group, "shape", TT_DOUBLE_ORDER, train.modes, &train.order,
+                                  &error),
+            &error);
+    succeed(tt_reference_integers(file, group, "ranks", TT_DOUBLE_ORDER + 1, train.ranks,
+                                  &rank_count, &error),
+            &error);
+    succeed(tt_reference_real(file, group, "threshold", &train.threshold, &error), &error);
+    assert_int_equal(rank_count, train.order + 1);
+    train.input_order = train.order / 2;
+    for (int k = 0; k < train.order; k++) {
+        tt_double_tensor *core = tt_double_tensors_get(data, "core_%d", k + 1);
+        assert_int_equal(core->shape.count, train.ranks[k] * train.modes[k] * train.ranks[k + 1]);
+        train.cores[k] = core->values;
+        train.core_gradients[k] = core->gradients;
+        if (k < train.order - 1) {
+            tt_double_tensor *diagonal = tt_double_tensors_get(data, "rank_diagonal_%d", k + 1);
+            assert_int_equal(diagonal->shape.count, train.ranks[k + 1]);
+            train.diagonals[k] = diagonal->values;
+            train.diagonal_gradients[k] = diagonal->gradients;
+        }
+    }
+    return train;
+}
+
+static bool compare_linear(const tt_reference_file *file, const char *group,
+                           tt_double_tensors *data)
+{
+    tt_double_train train = read_train(file, group, data);
+    tt_double_tensor *x = tt_double_tensors_get(data, "x");
+    tt_double_tensor *y = tt_double_tensors_get(data, "y");
+    tt_double_tensor *dy = tt_double_tensors_get(data, "grad_output");
+    tt_double_tensor *bias = tt_double_tensors_get(data, "bias");
+    tt_double_pool pool = {0};
+    tt_double_map map;
+    tt_double_map_train(&map, &train, bias, &pool);
+    int64_t rows = x->shape.count / map.inputs;
+    assert_int_equal(x->shape.count, rows * map.inputs);
+    assert_int_equal(y->shape.count, rows * map.outputs);
+    assert_int_equal(dy->shape.count, y->shape.count);
+
+    double *found = tt_double_pool_array(&pool, y->shape.count);
+    tt_double_map_forward(&map, rows, x->values, found);
+    tt_double_map_backward(&map, rows, x->values, dy->values, x->gradients);
+    tt_double_map_finish(&map);
+
+    tt_reference_check check;
+    tt_reference_check_begin(&check, group, DOUBLE_TOLERANCE);
+    tt_reference_check_output_double(&check, "y", y->values, found, y->shape.count);
+    compare_gradient(&check, data, x);
+    compare_gradient(&check, data, bias);
+    for (int k = 1; k <= train.order; k++) {
+        compare_gradient(&check, data, tt_double_tensors_get(data, "core_%d", k));
+        if (k < train.order) {
+            compare_gradient(&check, data, tt_double_tensors_get(data, "rank_diagonal_%d", k));
+        }
+    }
+    tt_double_pool_free(&pool);
+    return tt_reference_check_finish(&check);
+}
+
+static int compare_linear_file(const tt_reference_file *file)
+{
+    return for_each_group(file, compare_linear);
+}
+
+static void test_linear(void **state)
+{
+    (void)state;
+    for_each_file("tt_linear*.h5", compare_linear_file);
+}
+
+static tt_double_train_matrix read_train_matrix(const tt_reference_file *file, const char *group,
+                                                const tt_double_tensors *data)
+{
+    tt_error error;
+    tt_double_train_matrix matrix = {0};
+    int column_count;
+    int rank_count;
+    succeed(tt_reference_integers(file, group, "row_shape", TT_DOUBLE_ORDER, matrix.rows,
+                                  &matrix.order, &error),
+            &error);
+    succeed(tt_reference_integers(file, group, "column_shape", TT_DOUBLE_ORDER, matrix.columns,
+                                  &column_count, &error),
+            &error);
+    succeed(tt_reference_integers(file, group, "ranks", TT_DOUBLE_ORDER + 1, matrix.ranks,
+                                  &rank_count, &error),
+            &error);
+    assert_int_equal(column_count, matrix.order);
+    assert_int_equal(rank_count, matrix.order + 1);
+    for (int k = 0; k < matrix.order; k++) {
+        tt_double_tensor *core = tt_double_tensors_get(data, "core_%d", k + 1);
+        assert_int_equal(core->shape.count, matrix.ranks[k] * matrix.rows[k] * matrix.columns[k] *
+                                                matrix.ranks[k + 1]);
+        matrix.cores[k] = core->values;
+        matrix.core_gradients[k] = core->gradients;
+    }
+    return matrix;
+}
+
+static bool compare_embedding(const tt_reference_file *file, const char *group,
+                              tt_double_tensors *data)
+{
+    tt_double_train_matrix matrix = read_train_matrix(file, group, data);
+    int64_t width = tt_double_train_matrix_width(&matrix);
+    const tt_double_tensor *ids = tt_double_tensors_get(data, "ids");
+    const tt_double_tensor *rows = tt_double_tensors_get(data, "rows");
+    const tt_double_tensor *d_rows = tt_double_tensors_get(data, "grad_output");
+    assert_int_equal(rows->shape.count, ids->shape.count * width);
+    assert_int_equal(d_rows->shape.count, rows->shape.count);
+    double *found = tt_double_array(rows->shape.count);
+    for (int64_t i = 0; i < ids->shape.count; i++) {
+        int64_t id = (int64_t)ids->values[i];
+        tt_double_train_matrix_row(&matrix, id, found + i * width);
+        tt_double_train_matrix_gradient(&matrix, id, d_rows->values + i * width);
+    }
+    tt_reference_check check;
+    tt_reference_check_begin(&check, group, DOUBLE_TOLERANCE);
+    tt_reference_check_output_double(&check, "rows", rows->values, found, rows->shape.count);
+    for (int k = 1; k <= matrix.order; k++) {
+        compare_gradient(&check, data, tt_double_tensors_get(data, "core_%d", k));
+    }
+    free(found);
+    return tt_reference_check_finish(&check);
+}
+
+static int compare_embedding_file(const tt_reference_file *file)
+{
+    return for_each_group(file, compare_embedding);
+}
+
+static void test_embedding(void **state)
+{
+    (void)state;
+    for_each_file("ttm_embedding*.h5", compare_embedding_file);
+}
+
+static void compare_output(const tt_reference_file *file, const char *dataset, double tolerance,
+                           const double *found, int64_t count)
+{
+    tt_error error;
+    double *expected;
+    tt_reference_check check;
+    succeed(tt_reference_doubles(file, dataset, count, &expected, &error), &error);
+    tt_reference_check_begin(&check, dataset, tolerance);
+    tt_reference_check_output_double(&check, dataset, expected, found, count);
+    assert_true(tt_reference_check_finish(&check));
+    free(expected);
+}
+
+/* Every parameter has its gradient in the file and the other way round. */
+static void compare_gradients(const tt_reference_file *file, const tt_double_tensors *parameters)
+{
+    tt_error error;
+    tt_double_tensors expected;
+    succeed(tt_double_tensors_read(file, "gradients", &expected, &error), &error);
+    assert_int_equal(expected.count, parameters->count);
+    tt_reference_check check;
+    tt_reference_check_begin(&check, "gradients", GRADIENT_TOLERANCE);
+    for (int i = 0; i < expected.count; i++) {
+        const tt_double_tensor *gradient = expected.items[i];
+        const tt_double_tensor *found = tt_double_tensors_get(parameters, "%s", gradient->name);
+        assert_int_equal(gradient->shape.count, found->shape.count);
+        tt_reference_check_gradient_double(&check, gradient->name, gradient->values,
+                                           found->gradients, found->shape.count);
+    }
+    assert_true(tt_reference_check_finish(&check));
+    tt_double_tensors_free(&expected);
+}
+
+static int compare_six_encoder(const tt_reference_file *file)
+{
+    tt_error error;
+    tt_double_tensors parameters;
+    tt_double_batch batch;
+    tt_double_result result;
+    tt_double_model model = {.parameters = &parameters};
+    succeed(tt_reference_integer(file, "/", "heads", &model.heads, &error), &error);
+    succeed(tt_reference_real(file, "/", "layer_norm_eps", &model.epsilon, &error), &error);
+    succeed(tt_reference_real(file, "/", "threshold", &model.threshold, &error), &error);
+    succeed(tt_double_tensors_read(file, "parameters", &parameters, &error), &error);
+    succeed(tt_double_batch_read(file, false, &batch, &error), &error);
+    tt_double_model_six_encoder(&model, &batch, &result);
+    compare_output(file, "logits", FLOAT_TOLERANCE, result.logits, batch.batch * result.classes);
+    compare_output(file, "loss", FLOAT_TOLERANCE, &result.loss, 1);
+    compare_gradients(file, &parameters);
+    tt_double_result_free(&result);
+    tt_double_batch_free(&batch);
+    tt_double_tensors_free(&parameters);
+    return 1;
+}
+
+static void test_six_encoder(void **state)
+{
+    (void)state;
+    for_each_file("six_encoder*.h5", compare_six_encoder);
+}
+
+static int compare_bert(const tt_reference_file *file)
+{
+    tt_error error;
+    tt_double_tensors parameters;
+    tt_double_batch batch;
+    tt_double_result result;
+    tt_double_model model = {.parameters = &parameters};
+    succeed(tt_reference_integer(file, "/", "num_attention_heads", &model.heads, &error), &error);
+    succeed(tt_reference_real(file, "/", "layer_norm_eps", &model.epsilon, &error), &error);
+    succeed(tt_double_tensors_read(file, "parameters", &parameters, &error), &error);
+    succeed(tt_double_batch_read(file, true, &batch, &error), &error);
+    tt_double_model_bert(&model, &batch, &result);
+    compare_output(file, "masked_lm_logits", FLOAT_TOLERANCE, result.masked_lm_logits,
+                   result.masked_count * result.vocabulary);
+    compare_output(file, "seq_relationship_logits", DOUBLE_TOLERANCE, result.logits,
+                   batch.batch * result.classes);
+    compare_output(file, "masked_lm_loss", DOUBLE_TOLERANCE, &result.masked_lm_loss, 1);
+    compare_output(file, "next_sentence_loss", DOUBLE_TOLERANCE, &result.next_sentence_loss, 1);
+    compare_output(file, "loss", DOUBLE_TOLERANCE, &result.loss, 1);
+    compare_gradients(file, &parameters);
+    tt_double_result_free(&result);
+    tt_double_batch_free(&batch);
+    tt_double_tensors_free(&parameters);
+    return 1;
+}
+
+static void test_bert(void **state)
+{
+    (void)state;
+    for_each_file("bert_pretraining*.h5", compare_bert);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_embedding),
+        cmocka_unit_test(test_six_encoder),
+        cmocka_unit_test(test_bert),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
