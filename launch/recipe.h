@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum {
     TT_RECIPE_TEXT = 512,    /* bytes of a name, path or pattern, the final 0 included */
@@ -193,6 +194,8 @@ tt_status tt_recipe_check(const tt_recipe *recipe, tt_error *error);
 char *tt_recipe_text(const tt_recipe *recipe);
 /* The same into a file: written under a temporary name, synced, renamed. */
 tt_status tt_recipe_save(const tt_recipe *recipe, const char *path, tt_error *error);
+/* Every key with its default, range and meaning, for people. */
+void tt_recipe_describe(FILE *stream);
 
 /* The same recipe with every map dense. */
 void tt_recipe_dense_twin(const tt_recipe *recipe, tt_recipe *twin);

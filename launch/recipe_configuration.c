@@ -118,12 +118,16 @@ static tt_status choose_vocabulary(const tt_recipe *recipe, int64_t vocabulary_s
     if (*chosen == 0) {
         *chosen = vocabulary_size;
     }
-    if (*chosen < 1 || *chosen < vocabulary_size) {
+    if (*chosen < 1) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "model.vocabulary_size: expected a size, found none here nor in a "
+                            "tokenizer or shard");
+    }
+    if (*chosen < vocabulary_size) {
         return tt_error_set(error, TT_INVALID_INPUT,
                             "model.vocabulary_size: expected at least the %lld ids of the data, "
                             "found %lld",
-                            (long long)(vocabulary_size > 1 ? vocabulary_size : 1),
-                            (long long)*chosen);
+                            (long long)vocabulary_size, (long long)*chosen);
     }
     return TT_OK;
 }

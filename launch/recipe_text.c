@@ -116,3 +116,43 @@ char *tt_recipe_text(const tt_recipe *recipe)
     }
     return text;
 }
+
+static void default_text(const tt_recipe_field *field, char *text, size_t size)
+{
+    if (field->required) {
+        snprintf(text, size, "must be given");
+    } else if (field->kind == TT_FIELD_CHOICE) {
+        snprintf(text, size, "default %s", field->choices[(int)field->fallback]);
+    } else if (field->kind == TT_FIELD_BOOLEAN) {
+        snprintf(text, size, "default %s", field->fallback != 0 ? "true" : "false");
+    } else if (field->kind == TT_FIELD_INTEGER) {
+        snprintf(text, size, "default %.0f", field->fallback);
+    } else if (field->kind == TT_FIELD_REAL) {
+        snprintf(text, size, "default %g", field->fallback);
+    } else {
+        snprintf(text, size, "default empty");
+    }
+}
+
+static void describe_section(FILE *stream, const tt_recipe_field *fields, const char *path)
+{
+    for (const tt_recipe_field *field = fields; field->key != NULL; field++) {
+        char key[TT_RECIPE_PATH], fallback[64], expected[400];
+        snprintf(key, sizeof key, "%.90s%.32s%s", path, field->key,
+                 field->kind == TT_FIELD_SECTIONS ? ".N" : "");
+        if (field->fields != NULL) {
+            strcat(key, ".");
+            describe_section(stream, field->fields, key);
+            continue;
+        }
+        default_text(field, fallback, sizeof fallback);
+        tt_recipe_field_expected(field, expected, sizeof expected);
+        fprintf(stream, "%-40s %s; %s%s, %s\n", key, field->help,
+                tt_recipe_field_is_list(field) ? "a list: each " : "", expected, fallback);
+    }
+}
+
+void tt_recipe_describe(FILE *stream)
+{
+    describe_section(stream, tt_recipe_fields, "");
+}
