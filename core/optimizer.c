@@ -114,17 +114,17 @@ void tt_optimizer_destroy(tt_optimizer **optimizer)
     *optimizer = NULL;
 }
 
-void tt_optimizer_prepare_step(tt_optimizer *optimizer, int64_t step)
+void tt_optimizer_prepare_step(tt_optimizer *optimizer, int64_t number, int64_t schedule_step)
 {
     const tt_optimizer_options *options = &optimizer->options;
-    double factor = tt_schedule_factor(&options->schedule, step, options->total_steps);
-    uint32_t number = (uint32_t)step;
+    double factor = tt_schedule_factor(&options->schedule, schedule_step, options->total_steps);
+    uint32_t counter = (uint32_t)number;
     float rates[TT_GROUP_COUNT];
     for (int group = 0; group < TT_GROUP_COUNT; group++) {
         rates[group] = (float)(options->learning_rate[group] * factor);
     }
     tt_device *device = optimizer->device;
-    device->copy_in(device, &optimizer->state->step, &number, sizeof number);
+    device->copy_in(device, &optimizer->state->step, &counter, sizeof counter);
     device->copy_in(device, optimizer->state->learning_rate, rates, sizeof rates);
 }
 

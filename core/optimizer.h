@@ -2,7 +2,7 @@
  *
  * One step, after the gradients and statistics of all ranks are summed:
  *
- *     tt_optimizer_prepare_step(optimizer, step);   before the forward pass: dropout reads the step
+ *     tt_optimizer_prepare_step(optimizer, number, step);   before the forward pass
  *     ... forward, backward, all-reduce ...
  *     tt_optimizer_apply(optimizer);                checks, clips, updates; all on the device
  *
@@ -34,8 +34,9 @@ tt_status tt_optimizer_create(const tt_parameters *parameters, const tt_optimize
 /* Sets the pointer to NULL; NULL is fine. */
 void tt_optimizer_destroy(tt_optimizer **optimizer);
 
-/* Writes the number of the step, from 0, and its learning rates to the device. */
-void tt_optimizer_prepare_step(tt_optimizer *optimizer, int64_t step);
+/* Writes to the device the number of the step in the whole run, from 0, which dropout counts, and the
+ * learning rates of `schedule_step`, its number in the phase that the schedule belongs to. */
+void tt_optimizer_prepare_step(tt_optimizer *optimizer, int64_t number, int64_t schedule_step);
 /* Checks the gradients and, where all is finite, updates values and moments. */
 void tt_optimizer_apply(tt_optimizer *optimizer);
 

@@ -10,14 +10,6 @@ enum {
     TT_BIAS_PLACES = TT_LOSS_PLACE
 };
 
-static void tt_add_bias_row(const float *bias, int64_t count, float *row)
-{
-#pragma omp simd
-    for (int64_t j = 0; j < count; j++) {
-        row[j] += bias[j];
-    }
-}
-
 static inline float tt_logit(const float *row, const float *bias, int64_t j)
 {
     return bias != NULL ? row[j] + bias[j] : row[j];
@@ -47,6 +39,13 @@ static bool tt_is_first_largest(const float *row, const float *bias, int64_t lab
     return before == 0;
 }
 
+/* exp(x) for x that is not positive; what is below 1e-30 of the largest term stays there. */
+static inline float tt_weight(float x)
+{
+    float exponent = 1.44269504088896341f * x;
+    return tt_exp2(exponent < -100.0f ? -100.0f : exponent);
+}
+
 /* sum over j of exp(logit_j - largest); with `weights`, which may be `row`, these are written too.
  */
 static float tt_exponential_span(const float *row, const float *bias, int64_t count, float largest,
@@ -56,12 +55,12 @@ static float tt_exponential_span(const float *row, const float *bias, int64_t co
     if (weights == NULL) {
 #pragma omp simd reduction(+ : sum)
         for (int64_t j = 0; j < count; j++) {
-            sum += tt_exp(tt_logit(row, bias, j) - largest);
+            sum += tt_weight(tt_logit(row, bias, j) - largest);
         }
     } else {
 #pragma omp simd reduction(+ : sum)
         for (int64_t j = 0; j < count; j++) {
-            float weight = tt_exp(tt_logit(row, bias, j) - largest);
+            float weight = tt_weight(tt_logit(row, bias, j) - largest);
             weights[j] = weight;
             sum += weight;
         }
@@ -84,6 +83,27 @@ static double tt_exponential_sum(const float *row, const float *bias, int64_t co
     return sum;
 }
 
+/* Turns exponentials and their sum into (softmax - one-hot) * scale. */
+static void tt_gradient_row(float *weights, int64_t classes, int64_t label, float scale, double sum,
+                            float *bias_partial)
+{
+    float factor = (float)(scale / sum);
+    if (bias_partial != NULL) {
+#pragma omp simd
+        for (int64_t j = 0; j < classes; j++) {
+            weights[j] *= factor;
+            bias_partial[j] += weights[j];
+        }
+        bias_partial[label] -= scale;
+    } else {
+#pragma omp simd
+        for (int64_t j = 0; j < classes; j++) {
+            weights[j] *= factor;
+        }
+    }
+    weights[label] -= scale;
+}
+
 /* Loss of row i, its gradient in place where asked, and whether the prediction was right. */
 static double tt_cross_entropy_row(const tt_cross_entropy *loss, int64_t i, float *bias_partial,
                                    bool *correct)
@@ -96,15 +116,7 @@ static double tt_cross_entropy_row(const tt_cross_entropy *loss, int64_t i, floa
     float *weights = loss->gradient_scale != NULL ? row : NULL;
     double sum = tt_exponential_sum(row, loss->bias, classes, largest, weights);
     if (weights != NULL) {
-        float scale = *loss->gradient_scale, factor = (float)(scale / sum);
-#pragma omp simd
-        for (int64_t j = 0; j < classes; j++) {
-            weights[j] *= factor;
-        }
-        weights[label] -= scale;
-        if (bias_partial != NULL) {
-            tt_add_bias_row(weights, classes, bias_partial);
-        }
+        tt_gradient_row(weights, classes, label, *loss->gradient_scale, sum, bias_partial);
     }
     return log(sum) + largest - label_logit;
 }

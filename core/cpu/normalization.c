@@ -4,21 +4,48 @@
 /* Every row is walked several times, but a row stays in the first-level cache: memory sees each
  * operand once. */
 
-/* sum = residual + dropout(x + bias) for row i. */
-static void tt_residual_sum_row(const tt_residual_norm *norm, tt_matrix x, tt_matrix residual,
-                                int64_t i, float *sum)
+static void tt_add_rows(const float *a, const float *b, int64_t count, float *sum)
+{
+#pragma omp simd
+    for (int64_t j = 0; j < count; j++) {
+        sum[j] = a[j] + b[j];
+    }
+}
+
+/* row += addend; returns the sum of the new entries. */
+static float tt_add_and_sum(const float *addend, int64_t count, float *row)
+{
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t j = 0; j < count; j++) {
+        row[j] += addend[j];
+        sum += row[j];
+    }
+    return sum;
+}
+
+static float tt_sum(const float *row, int64_t count)
+{
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t j = 0; j < count; j++) {
+        sum += row[j];
+    }
+    return sum;
+}
+
+/* row = residual + dropout(x + bias) for row i; returns the sum of its entries. */
+static float tt_residual_row(const tt_residual_norm *norm, tt_matrix x, tt_matrix residual,
+                             int64_t i, float *row)
 {
     const float *x_row = tt_cpu_row(x, i), *bias = norm->bias;
     const float *residual_row = residual.data != NULL ? tt_cpu_row(residual, i) : NULL;
-    float multipliers[TT_DROPOUT_SPAN];
+    float multipliers[TT_DROPOUT_SPAN], sum = 0.0f;
     for (int64_t first = 0; first < x.columns; first += TT_DROPOUT_SPAN) {
         int64_t count = tt_dropout_span_length(x.columns, first);
-        float *span = sum + first;
+        float *span = row + first;
         if (bias != NULL) {
-#pragma omp simd
-            for (int64_t j = 0; j < count; j++) {
-                span[j] = x_row[first + j] + bias[first + j];
-            }
+            tt_add_rows(x_row + first, bias + first, count, span);
         } else {
             memcpy(span, x_row + first, (size_t)count * sizeof *span);
         }
@@ -29,47 +56,35 @@ static void tt_residual_sum_row(const tt_residual_norm *norm, tt_matrix x, tt_ma
                 span[j] *= multipliers[j];
             }
         }
-        if (residual_row != NULL) {
-#pragma omp simd
-            for (int64_t j = 0; j < count; j++) {
-                span[j] += residual_row[first + j];
-            }
-        }
+        sum += residual_row != NULL ? tt_add_and_sum(residual_row + first, count, span)
+                                    : tt_sum(span, count);
     }
+    return sum;
 }
 
-/* Replaces a row by (row - mean) / deviation and returns 1 / deviation. The variance is taken
- * around the mean, as a difference of sums would cancel. */
-static float tt_normalize_row(float *row, int64_t columns, float epsilon)
+/* Replaces a row by (row - mean) / deviation, writes y_row = row * weight + shift and returns
+ * 1 / deviation. The variance is taken around the mean, as a difference of sums would cancel, and
+ * what rounding left of the mean of the centred row is taken off too. */
+static float tt_normalize_row(const tt_residual_norm *norm, float sum, int64_t columns, float *row,
+                              float *y_row)
 {
-    float sum = 0.0f, squares = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < columns; j++) {
-        sum += row[j];
-    }
-    float mean = sum / (float)columns;
-#pragma omp simd reduction(+ : squares)
+    const float *weight = norm->weight, *shift = norm->shift;
+    float mean = sum / (float)columns, rest = 0.0f, squares = 0.0f;
+#pragma omp simd reduction(+ : rest, squares)
     for (int64_t j = 0; j < columns; j++) {
         float centred = row[j] - mean;
+        rest += centred;
         squares += centred * centred;
     }
-    float inverse_deviation = 1.0f / sqrtf(squares / (float)columns + epsilon);
+    rest /= (float)columns;
+    float variance = squares / (float)columns - rest * rest;
+    float inverse_deviation = 1.0f / sqrtf((variance > 0.0f ? variance : 0.0f) + norm->epsilon);
 #pragma omp simd
     for (int64_t j = 0; j < columns; j++) {
-        row[j] = (row[j] - mean) * inverse_deviation;
+        row[j] = (row[j] - mean - rest) * inverse_deviation;
+        y_row[j] = row[j] * weight[j] + shift[j];
     }
     return inverse_deviation;
-}
-
-static void tt_scale_shift_row(const tt_residual_norm *norm, int64_t i, tt_matrix y)
-{
-    const float *normalized = tt_cpu_row(norm->state.normalized, i);
-    const float *weight = norm->weight, *shift = norm->shift;
-    float *y_row = tt_cpu_row(y, i);
-#pragma omp simd
-    for (int64_t j = 0; j < y.columns; j++) {
-        y_row[j] = normalized[j] * weight[j] + shift[j];
-    }
 }
 
 void tt_cpu_residual_norm_forward(tt_device *device, const tt_residual_norm *norm, tt_matrix x,
@@ -81,9 +96,9 @@ void tt_cpu_residual_norm_forward(tt_device *device, const tt_residual_norm *nor
 #pragma omp parallel for num_threads(team) schedule(static)
     for (int64_t i = 0; i < x.rows; i++) {
         float *row = tt_cpu_row(norm->state.normalized, i);
-        tt_residual_sum_row(norm, x, residual, i, row);
-        norm->state.inverse_deviation[i] = tt_normalize_row(row, x.columns, norm->epsilon);
-        tt_scale_shift_row(norm, i, y);
+        float sum = tt_residual_row(norm, x, residual, i, row);
+        norm->state.inverse_deviation[i] =
+            tt_normalize_row(norm, sum, x.columns, row, tt_cpu_row(y, i));
     }
 }
 
@@ -92,7 +107,13 @@ void tt_cpu_residual_norm_output(tt_device *device, const tt_residual_norm *norm
     int team = tt_cpu_team(device, y.rows * y.columns);
 #pragma omp parallel for num_threads(team) schedule(static)
     for (int64_t i = 0; i < y.rows; i++) {
-        tt_scale_shift_row(norm, i, y);
+        const float *normalized = tt_cpu_row(norm->state.normalized, i);
+        const float *weight = norm->weight, *shift = norm->shift;
+        float *y_row = tt_cpu_row(y, i);
+#pragma omp simd
+        for (int64_t j = 0; j < y.columns; j++) {
+            y_row[j] = normalized[j] * weight[j] + shift[j];
+        }
     }
 }
 

@@ -346,7 +346,7 @@ static void test_large_mean(void **state)
         normalized_row(&f, all, i, normalized + i * 768);
     }
     device->ops->residual_norm_forward(device, &f.norm, x.view, f.residual_view, x.view);
-    ops_test_expect("normalized", &f.normalized, normalized, 2e-4);
+    ops_test_expect("normalized", &f.normalized, normalized, tolerance);
     free(all);
     free(normalized);
     free(rounded);
