@@ -74,40 +74,86 @@ tt_status tt_file_read(const char *path, size_t limit, void **bytes, size_t *siz
     return status;
 }
 
-static bool write_all(int descriptor, const char *bytes, size_t size)
+struct tt_file_output {
+    FILE *stream;
+    char *path, *temporary;
+};
+
+static void free_output(tt_file_output **output)
 {
-    size_t done = 0;
-    while (done < size) {
-        ssize_t put = write(descriptor, bytes + done, size - done);
-        if (put < 0 && errno != EINTR) {
-            return false;
-        }
-        done += put > 0 ? (size_t)put : 0;
+    free((*output)->path);
+    free((*output)->temporary);
+    free(*output);
+    *output = NULL;
+}
+
+tt_status tt_file_create(const char *path, tt_file_output **output, tt_error *error)
+{
+    size_t size = strlen(path) + 32;
+    *output = calloc(1, sizeof **output);
+    if (*output == NULL) {
+        return tt_error_set(error, TT_OUT_OF_MEMORY, "%s: no memory", path);
     }
-    return fsync(descriptor) == 0;
+    (*output)->path = strdup(path);
+    (*output)->temporary = malloc(size);
+    if ((*output)->path == NULL || (*output)->temporary == NULL) {
+        free_output(output);
+        return tt_error_set(error, TT_OUT_OF_MEMORY, "%s: no memory", path);
+    }
+    snprintf((*output)->temporary, size, "%s.tmp%ld", path, (long)getpid());
+    (*output)->stream = fopen((*output)->temporary, "wb");
+    if ((*output)->stream == NULL) {
+        tt_error_set(error, TT_IO_FAILED, "%s: %s", path, strerror(errno));
+        free_output(output);
+        return error->status;
+    }
+    return TT_OK;
+}
+
+FILE *tt_file_stream(const tt_file_output *output)
+{
+    return output->stream;
+}
+
+tt_status tt_file_commit(tt_file_output **output, tt_error *error)
+{
+    FILE *stream = (*output)->stream;
+    bool written = !ferror(stream) && fflush(stream) == 0 && fsync(fileno(stream)) == 0;
+    int failure = errno;
+    if (fclose(stream) != 0 && written) {
+        written = false;
+        failure = errno;
+    }
+    if (written && rename((*output)->temporary, (*output)->path) != 0) {
+        written = false;
+        failure = errno;
+    }
+    if (!written) {
+        unlink((*output)->temporary);
+        tt_error_set(error, TT_IO_FAILED, "%s: %s", (*output)->path,
+                     failure != 0 ? strerror(failure) : "writing failed");
+    }
+    free_output(output);
+    return written ? TT_OK : error->status;
+}
+
+void tt_file_abandon(tt_file_output **output)
+{
+    if (*output != NULL) {
+        fclose((*output)->stream);
+        unlink((*output)->temporary);
+        free_output(output);
+    }
 }
 
 tt_status tt_file_write(const char *path, const void *bytes, size_t size, tt_error *error)
 {
-    char temporary[4096];
-    if (snprintf(temporary, sizeof temporary, "%s.tmp%ld", path, (long)getpid()) >=
-        (int)sizeof temporary) {
-        return tt_error_set(error, TT_INVALID_INPUT, "%s: path too long", path);
+    tt_file_output *output = NULL;
+    TT_TRY(tt_file_create(path, &output, error));
+    if (fwrite(bytes, 1, size, tt_file_stream(output)) != size) {
+        tt_error_set(error, TT_IO_FAILED, "%s: %s", path, strerror(errno));
+        tt_file_abandon(&output);
+        return error->status;
     }
-    int descriptor = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (descriptor < 0) {
-        return system_error(temporary, error);
-    }
-    bool written = write_all(descriptor, bytes, size);
-    int failure = errno;
-    if (close(descriptor) != 0 && written) {
-        written = false;
-        failure = errno;
-    }
-    if (written && rename(temporary, path) == 0) {
-        return TT_OK;
-    }
-    failure = written ? errno : failure;
-    unlink(temporary);
-    return tt_error_set(error, TT_IO_FAILED, "%s: %s", path, strerror(failure));
+    return tt_file_commit(&output, error);
 }
