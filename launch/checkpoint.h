@@ -45,6 +45,7 @@ typedef struct {
     double validation_loss;      /* measured at this step; NAN: not measured */
     double best_validation_loss; /* so far; NAN: none */
     int64_t best_step;           /* -1: none */
+    int64_t dense_parameters;    /* of the same model with every map dense */
 
     char *recipe;                /* the resolved recipe, YAML; owned once loaded */
     tt_checkpoint_layer *layers; /* owned once loaded */

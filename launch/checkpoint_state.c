@@ -50,6 +50,7 @@ static const struct {
     {"skipped_in_a_row", offsetof(tt_training_state, skipped_in_a_row)},
     {"world_size", offsetof(tt_training_state, world_size)},
     {"best_step", offsetof(tt_training_state, best_step)},
+    {"dense_parameters", offsetof(tt_training_state, dense_parameters)},
 };
 /* 64-bit words, written as hexadecimal text: JSON's numbers would lose their upper half. */
 static const struct {
