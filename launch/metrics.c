@@ -85,6 +85,7 @@ static void add_validation(tt_line *line, const tt_metrics_record *record)
     add_double(line, "validation_loss", record->validation_loss);
     add_double(line, "validation_masked_lm_loss", record->validation_masked_lm_loss);
     add_double(line, "validation_masked_lm_accuracy", record->validation_masked_lm_accuracy);
+    add_double(line, "validation_unigram_entropy", record->validation_unigram_entropy);
     if (record->has_next_sentence) {
         add_double(line, "validation_next_sentence_loss", record->validation_next_sentence_loss);
         add_double(line, "validation_next_sentence_accuracy",

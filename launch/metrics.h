@@ -31,6 +31,8 @@ typedef struct {
     double validation_loss;
     double validation_masked_lm_loss, validation_masked_lm_accuracy;
     double validation_next_sentence_loss, validation_next_sentence_accuracy;
+    double validation_unigram_entropy; /* of the same masked tokens, nats: what a model that knows
+                                          only their frequencies would lose */
 
     struct {
         double step_ms;      /* mean since the last record */
