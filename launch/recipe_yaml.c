@@ -154,7 +154,10 @@ static void keep_line(cyaml_log_t level, void *context, const char *format, va_l
     }
     char *line = trace->lines[trace->count++];
     vsnprintf(line, TT_YAML_LINE, format, arguments);
-    line[strcspn(line, "\n")] = '\0';
+    size_t length = strlen(line);
+    if (length > 0 && line[length - 1] == '\n') {
+        line[length - 1] = '\0';
+    }
     for (char *c = line; *c != '\0'; c++) {
         *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
     }
@@ -230,6 +233,34 @@ static const char *plain_event(const char *event)
     return "the end of the file";
 }
 
+static bool contains(const char *line, size_t length, const char *key)
+{
+    size_t key_length = strlen(key);
+    for (size_t i = 0; i + key_length <= length; i++) {
+        if (memcmp(line + i, key, key_length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The library knows where the value before an unknown key was; the key stands on the first line
+ * from there on that has it. */
+static unsigned long line_of_key(const char *text, size_t length, unsigned long line,
+                                 const char *key)
+{
+    const char *end = text + length, *start = text;
+    for (unsigned long number = 1; start < end; number++) {
+        const char *stop = memchr(start, '\n', (size_t)(end - start));
+        size_t line_length = (size_t)((stop != NULL ? stop : end) - start);
+        if (number >= line && contains(start, line_length, key)) {
+            return number;
+        }
+        start += line_length + 1;
+    }
+    return line;
+}
+
 static tt_status unknown_key(const tt_yaml_place *place, const char *key, tt_error *error)
 {
     char hint[450], path[TT_RECIPE_PATH];
@@ -251,8 +282,8 @@ static void expected_structure(const tt_yaml_place *place, char *text, size_t si
 }
 
 /* One line out of the library's report. */
-static tt_status describe(cyaml_err_t status, const tt_yaml_trace *trace,
-                          const tt_yaml_place *place, tt_error *error)
+static tt_status describe(cyaml_err_t status, const tt_yaml_trace *trace, tt_yaml_place *place,
+                          const char *text, size_t length, tt_error *error)
 {
     char where[TT_RECIPE_PATH + 40] = "";
     if (place->line > 0) {
@@ -265,6 +296,7 @@ static tt_status describe(cyaml_err_t status, const tt_yaml_trace *trace,
         return tt_error_set(error, TT_OUT_OF_MEMORY, "out of memory");
     }
     if (status == CYAML_ERR_INVALID_KEY && key != NULL) {
+        place->line = line_of_key(text, length, place->line, key);
         return unknown_key(place, key, error);
     }
     if (after(trace, "Mapping field already seen: ") != NULL) {
@@ -397,7 +429,7 @@ static tt_status load(const char *text, size_t length, tt_yaml_schema *schema,
         tt_yaml_place place;
         find_place(&trace, &place);
         *again = note_single(&trace, &place, singles);
-        return describe(status, &trace, &place, error);
+        return describe(status, &trace, &place, text, length, error);
     }
     if (slots == NULL) {
         return TT_OK;
