@@ -3,8 +3,7 @@
  * file, are diagonals that were computed with as doubles). */
 #include "tests/reference/double_layers.h"
 #include "tests/reference/double_model.h"
-#include "tests/reference/reference_check.h"
-#include "tests/reference/reference_file.h"
+#include "tests/reference/reference_suite.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,50 +20,6 @@
  * rounding noise there that comes to 4e-6 of the floor. */
 #define GRADIENT_TOLERANCE 5e-6
 
-static void succeed(tt_status status, const tt_error *error)
-{
-    if (status != TT_OK) {
-        fail_msg("%s", error->message);
-    }
-}
-
-/* Calls `run` on every matching file; it returns the number of groups that it compared. */
-static void for_each_file(const char *pattern, int (*run)(const tt_reference_file *file))
-{
-    tt_error error;
-    tt_reference_names paths;
-    succeed(tt_reference_find(pattern, &paths, &error), &error);
-    int groups = 0;
-    for (int i = 0; i < paths.count; i++) {
-        tt_reference_file file;
-        printf("%s\n", paths.names[i]);
-        succeed(tt_reference_open(paths.names[i], &file, &error), &error);
-        groups += run(&file);
-        tt_reference_close(&file);
-    }
-    printf("%s: %d groups in %d files\n", pattern, groups, paths.count);
-    tt_reference_names_free(&paths);
-}
-
-/* Calls `compare` on every group of a file, with all its datasets. */
-static int for_each_group(const tt_reference_file *file,
-                          bool (*compare)(const tt_reference_file *file, const char *group,
-                                          tt_double_tensors *data))
-{
-    tt_error error;
-    tt_reference_names groups;
-    succeed(tt_reference_groups(file, "/", &groups, &error), &error);
-    for (int i = 0; i < groups.count; i++) {
-        tt_double_tensors data;
-        succeed(tt_double_tensors_read(file, groups.names[i], &data, &error), &error);
-        assert_true(compare(file, groups.names[i], &data));
-        tt_double_tensors_free(&data);
-    }
-    int count = groups.count;
-    tt_reference_names_free(&groups);
-    return count;
-}
-
 static void compare_gradient(tt_reference_check *check, const tt_double_tensors *data,
                              const tt_double_tensor *found)
 {
@@ -74,40 +29,10 @@ static void compare_gradient(tt_reference_check *check, const tt_double_tensors 
                                        found->shape.count);
 }
 
-static tt_double_train read_train(const tt_reference_file *file, const char *group,
-                                  const tt_double_tensors *data)
-{
-    tt_error error;
-    tt_double_train train = {0};
-    int rank_count;
-    succeed(tt_reference_integers(file, group, "shape", TT_DOUBLE_ORDER, train.modes, &train.order,
-                                  &error),
-            &error);
-    succeed(tt_reference_integers(file, group, "ranks", TT_DOUBLE_ORDER + 1, train.ranks,
-                                  &rank_count, &error),
-            &error);
-    succeed(tt_reference_real(file, group, "threshold", &train.threshold, &error), &error);
-    assert_int_equal(rank_count, train.order + 1);
-    train.input_order = train.order / 2;
-    for (int k = 0; k < train.order; k++) {
-        tt_double_tensor *core = tt_double_tensors_get(data, "core_%d", k + 1);
-        assert_int_equal(core->shape.count, train.ranks[k] * train.modes[k] * train.ranks[k + 1]);
-        train.cores[k] = core->values;
-        train.core_gradients[k] = core->gradients;
-        if (k < train.order - 1) {
-            tt_double_tensor *diagonal = tt_double_tensors_get(data, "rank_diagonal_%d", k + 1);
-            assert_int_equal(diagonal->shape.count, train.ranks[k + 1]);
-            train.diagonals[k] = diagonal->values;
-            train.diagonal_gradients[k] = diagonal->gradients;
-        }
-    }
-    return train;
-}
-
 static bool compare_linear(const tt_reference_file *file, const char *group,
                            tt_double_tensors *data)
 {
-    tt_double_train train = read_train(file, group, data);
+    tt_double_train train = tt_suite_train(file, group, data);
     tt_double_tensor *x = tt_double_tensors_get(data, "x");
     tt_double_tensor *y = tt_double_tensors_get(data, "y");
     tt_double_tensor *dy = tt_double_tensors_get(data, "grad_output");
@@ -142,47 +67,19 @@ static bool compare_linear(const tt_reference_file *file, const char *group,
 
 static int compare_linear_file(const tt_reference_file *file)
 {
-    return for_each_group(file, compare_linear);
+    return tt_suite_groups(file, compare_linear);
 }
 
 static void test_linear(void **state)
 {
     (void)state;
-    for_each_file("tt_linear*.h5", compare_linear_file);
-}
-
-static tt_double_train_matrix read_train_matrix(const tt_reference_file *file, const char *group,
-                                                const tt_double_tensors *data)
-{
-    tt_error error;
-    tt_double_train_matrix matrix = {0};
-    int column_count;
-    int rank_count;
-    succeed(tt_reference_integers(file, group, "row_shape", TT_DOUBLE_ORDER, matrix.rows,
-                                  &matrix.order, &error),
-            &error);
-    succeed(tt_reference_integers(file, group, "column_shape", TT_DOUBLE_ORDER, matrix.columns,
-                                  &column_count, &error),
-            &error);
-    succeed(tt_reference_integers(file, group, "ranks", TT_DOUBLE_ORDER + 1, matrix.ranks,
-                                  &rank_count, &error),
-            &error);
-    assert_int_equal(column_count, matrix.order);
-    assert_int_equal(rank_count, matrix.order + 1);
-    for (int k = 0; k < matrix.order; k++) {
-        tt_double_tensor *core = tt_double_tensors_get(data, "core_%d", k + 1);
-        assert_int_equal(core->shape.count, matrix.ranks[k] * matrix.rows[k] * matrix.columns[k] *
-                                                matrix.ranks[k + 1]);
-        matrix.cores[k] = core->values;
-        matrix.core_gradients[k] = core->gradients;
-    }
-    return matrix;
+    tt_suite_files("tt_linear*.h5", compare_linear_file);
 }
 
 static bool compare_embedding(const tt_reference_file *file, const char *group,
                               tt_double_tensors *data)
 {
-    tt_double_train_matrix matrix = read_train_matrix(file, group, data);
+    tt_double_train_matrix matrix = tt_suite_train_matrix(file, group, data);
     int64_t width = tt_double_train_matrix_width(&matrix);
     const tt_double_tensor *ids = tt_double_tensors_get(data, "ids");
     const tt_double_tensor *rows = tt_double_tensors_get(data, "rows");
@@ -207,13 +104,13 @@ static bool compare_embedding(const tt_reference_file *file, const char *group,
 
 static int compare_embedding_file(const tt_reference_file *file)
 {
-    return for_each_group(file, compare_embedding);
+    return tt_suite_groups(file, compare_embedding);
 }
 
 static void test_embedding(void **state)
 {
     (void)state;
-    for_each_file("ttm_embedding*.h5", compare_embedding_file);
+    tt_suite_files("ttm_embedding*.h5", compare_embedding_file);
 }
 
 static void compare_output(const tt_reference_file *file, const char *dataset, double tolerance,
@@ -222,7 +119,7 @@ static void compare_output(const tt_reference_file *file, const char *dataset, d
     tt_error error;
     double *expected;
     tt_reference_check check;
-    succeed(tt_reference_doubles(file, dataset, count, &expected, &error), &error);
+    tt_suite_succeed(tt_reference_doubles(file, dataset, count, &expected, &error), &error);
     tt_reference_check_begin(&check, dataset, tolerance);
     tt_reference_check_output_double(&check, dataset, expected, found, count);
     assert_true(tt_reference_check_finish(&check));
@@ -234,7 +131,7 @@ static void compare_gradients(const tt_reference_file *file, const tt_double_ten
 {
     tt_error error;
     tt_double_tensors expected;
-    succeed(tt_double_tensors_read(file, "gradients", &expected, &error), &error);
+    tt_suite_succeed(tt_double_tensors_read(file, "gradients", &expected, &error), &error);
     assert_int_equal(expected.count, parameters->count);
     tt_reference_check check;
     tt_reference_check_begin(&check, "gradients", GRADIENT_TOLERANCE);
@@ -256,11 +153,11 @@ static int compare_six_encoder(const tt_reference_file *file)
     tt_double_batch batch;
     tt_double_result result;
     tt_double_model model = {.parameters = &parameters};
-    succeed(tt_reference_integer(file, "/", "heads", &model.heads, &error), &error);
-    succeed(tt_reference_real(file, "/", "layer_norm_eps", &model.epsilon, &error), &error);
-    succeed(tt_reference_real(file, "/", "threshold", &model.threshold, &error), &error);
-    succeed(tt_double_tensors_read(file, "parameters", &parameters, &error), &error);
-    succeed(tt_double_batch_read(file, false, &batch, &error), &error);
+    model.heads = tt_suite_integer(file, "/", "heads");
+    model.epsilon = tt_suite_real(file, "/", "layer_norm_eps");
+    model.threshold = tt_suite_real(file, "/", "threshold");
+    tt_suite_succeed(tt_double_tensors_read(file, "parameters", &parameters, &error), &error);
+    tt_suite_succeed(tt_double_batch_read(file, false, &batch, &error), &error);
     tt_double_model_six_encoder(&model, &batch, &result);
     compare_output(file, "logits", FLOAT_TOLERANCE, result.logits, batch.batch * result.classes);
     compare_output(file, "loss", FLOAT_TOLERANCE, &result.loss, 1);
@@ -274,7 +171,7 @@ static int compare_six_encoder(const tt_reference_file *file)
 static void test_six_encoder(void **state)
 {
     (void)state;
-    for_each_file("six_encoder*.h5", compare_six_encoder);
+    tt_suite_files("six_encoder*.h5", compare_six_encoder);
 }
 
 static int compare_bert(const tt_reference_file *file)
@@ -284,10 +181,10 @@ static int compare_bert(const tt_reference_file *file)
     tt_double_batch batch;
     tt_double_result result;
     tt_double_model model = {.parameters = &parameters};
-    succeed(tt_reference_integer(file, "/", "num_attention_heads", &model.heads, &error), &error);
-    succeed(tt_reference_real(file, "/", "layer_norm_eps", &model.epsilon, &error), &error);
-    succeed(tt_double_tensors_read(file, "parameters", &parameters, &error), &error);
-    succeed(tt_double_batch_read(file, true, &batch, &error), &error);
+    model.heads = tt_suite_integer(file, "/", "num_attention_heads");
+    model.epsilon = tt_suite_real(file, "/", "layer_norm_eps");
+    tt_suite_succeed(tt_double_tensors_read(file, "parameters", &parameters, &error), &error);
+    tt_suite_succeed(tt_double_batch_read(file, true, &batch, &error), &error);
     tt_double_model_bert(&model, &batch, &result);
     compare_output(file, "masked_lm_logits", FLOAT_TOLERANCE, result.masked_lm_logits,
                    result.masked_count * result.vocabulary);
@@ -306,7 +203,7 @@ static int compare_bert(const tt_reference_file *file)
 static void test_bert(void **state)
 {
     (void)state;
-    for_each_file("bert_pretraining*.h5", compare_bert);
+    tt_suite_files("bert_pretraining*.h5", compare_bert);
 }
 
 int main(void)

@@ -1,0 +1,192 @@
+#include "tests/reference/reference_suite.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+void tt_suite_succeed(tt_status status, const tt_error *error)
+{
+    if (status != TT_OK) {
+        fail_msg("%s", error->message);
+    }
+}
+
+void tt_suite_files(const char *pattern, int (*run)(const tt_reference_file *file))
+{
+    tt_error error;
+    tt_reference_names paths;
+    tt_suite_succeed(tt_reference_find(pattern, &paths, &error), &error);
+    int groups = 0;
+    for (int i = 0; i < paths.count; i++) {
+        tt_reference_file file;
+        printf("%s\n", paths.names[i]);
+        tt_suite_succeed(tt_reference_open(paths.names[i], &file, &error), &error);
+        groups += run(&file);
+        tt_reference_close(&file);
+    }
+    printf("%s: %d groups in %d files\n", pattern, groups, paths.count);
+    tt_reference_names_free(&paths);
+}
+
+int tt_suite_groups(const tt_reference_file *file,
+                    bool (*compare)(const tt_reference_file *file, const char *group,
+                                    tt_double_tensors *data))
+{
+    tt_error error;
+    tt_reference_names groups;
+    tt_suite_succeed(tt_reference_groups(file, "/", &groups, &error), &error);
+    for (int i = 0; i < groups.count; i++) {
+        tt_double_tensors data;
+        tt_suite_succeed(tt_double_tensors_read(file, groups.names[i], &data, &error), &error);
+        assert_true(compare(file, groups.names[i], &data));
+        tt_double_tensors_free(&data);
+    }
+    int count = groups.count;
+    tt_reference_names_free(&groups);
+    return count;
+}
+
+int64_t tt_suite_integer(const tt_reference_file *file, const char *object, const char *attribute)
+{
+    tt_error error;
+    int64_t value;
+    tt_suite_succeed(tt_reference_integer(file, object, attribute, &value, &error), &error);
+    return value;
+}
+
+double tt_suite_real(const tt_reference_file *file, const char *object, const char *attribute)
+{
+    tt_error error;
+    double value;
+    tt_suite_succeed(tt_reference_real(file, object, attribute, &value, &error), &error);
+    return value;
+}
+
+static int integers(const tt_reference_file *file, const char *group, const char *attribute,
+                    int64_t *values)
+{
+    tt_error error;
+    int count;
+    tt_suite_succeed(
+        tt_reference_integers(file, group, attribute, TT_DOUBLE_ORDER, values, &count, &error),
+        &error);
+    return count;
+}
+
+tt_double_train tt_suite_train(const tt_reference_file *file, const char *group,
+                               const tt_double_tensors *data)
+{
+    tt_double_train train = {.threshold = tt_suite_real(file, group, "threshold")};
+    train.order = integers(file, group, "shape", train.modes);
+    train.input_order = train.order / 2;
+    assert_int_equal(train.order % 2, 0);
+    assert_int_equal(integers(file, group, "ranks", train.ranks), train.order + 1);
+    for (int k = 0; k < train.order; k++) {
+        tt_double_tensor *core = tt_double_tensors_get(data, "core_%d", k + 1);
+        assert_int_equal(core->shape.count, train.ranks[k] * train.modes[k] * train.ranks[k + 1]);
+        train.cores[k] = core->values;
+        train.core_gradients[k] = core->gradients;
+        if (k < train.order - 1) {
+            tt_double_tensor *diagonal = tt_double_tensors_get(data, "rank_diagonal_%d", k + 1);
+            assert_int_equal(diagonal->shape.count, train.ranks[k + 1]);
+            train.diagonals[k] = diagonal->values;
+            train.diagonal_gradients[k] = diagonal->gradients;
+        }
+    }
+    return train;
+}
+
+tt_double_train_matrix tt_suite_train_matrix(const tt_reference_file *file, const char *group,
+                                             const tt_double_tensors *data)
+{
+    tt_double_train_matrix matrix = {0};
+    matrix.order = integers(file, group, "row_shape", matrix.rows);
+    assert_int_equal(integers(file, group, "column_shape", matrix.columns), matrix.order);
+    assert_int_equal(integers(file, group, "ranks", matrix.ranks), matrix.order + 1);
+    for (int k = 0; k < matrix.order; k++) {
+        tt_double_tensor *core = tt_double_tensors_get(data, "core_%d", k + 1);
+        assert_int_equal(core->shape.count, matrix.ranks[k] * matrix.rows[k] * matrix.columns[k] *
+                                                matrix.ranks[k + 1]);
+        matrix.cores[k] = core->values;
+        matrix.core_gradients[k] = core->gradients;
+    }
+    return matrix;
+}
+
+tt_device *tt_suite_device(void)
+{
+    tt_error error;
+    tt_device *device;
+    tt_suite_succeed(tt_device_create_cpu(2, &device, &error), &error);
+    return device;
+}
+
+static float *rounded(const double *values, int64_t count)
+{
+    float *floats = calloc((size_t)count + 1, sizeof(*floats));
+    assert_non_null(floats);
+    for (int64_t i = 0; values != NULL && i < count; i++) {
+        floats[i] = (float)values[i];
+    }
+    return floats;
+}
+
+tt_matrix tt_suite_matrix(tt_device *device, int64_t rows, int64_t columns, const double *values)
+{
+    size_t bytes = (size_t)(rows * columns) * sizeof(float);
+    float *floats = rounded(values, rows * columns);
+    float *memory = device->allocate(device, bytes);
+    assert_non_null(memory);
+    device->copy_in(device, memory, floats, bytes);
+    free(floats);
+    return tt_matrix_f32(memory, rows, columns);
+}
+
+static float *copy_floats(tt_device *device, const float *memory, int64_t count)
+{
+    float *floats = rounded(NULL, count);
+    device->synchronize(device);
+    device->copy_out(device, floats, memory, (size_t)count * sizeof(float));
+    return floats;
+}
+
+float *tt_suite_copy_out(tt_device *device, tt_matrix matrix)
+{
+    assert_int_equal(matrix.stride, matrix.columns);
+    return copy_floats(device, matrix.data, matrix.rows * matrix.columns);
+}
+
+static tt_parameter_id find_parameter(const tt_parameters *parameters, const char *name,
+                                      int64_t count)
+{
+    tt_parameter_id id = tt_parameters_find(parameters, name);
+    if (id < 0) {
+        fail_msg("the model has no parameter %s", name);
+    }
+    if (parameters->items[id].count != count) {
+        fail_msg("%s: the model has %lld numbers, the file %lld", name,
+                 (long long)parameters->items[id].count, (long long)count);
+    }
+    return id;
+}
+
+void tt_suite_set_parameter(tt_parameters *parameters, const char *name, const double *values,
+                            int64_t count)
+{
+    tt_parameter_id id = find_parameter(parameters, name, count);
+    float *floats = rounded(values, count);
+    parameters->device->copy_in(parameters->device, tt_parameters_value(parameters, id), floats,
+                                (size_t)count * sizeof(float));
+    free(floats);
+}
+
+float *tt_suite_gradient(const tt_parameters *parameters, const char *name, int64_t count)
+{
+    tt_parameter_id id = find_parameter(parameters, name, count);
+    return copy_floats(parameters->device, tt_parameters_gradient(parameters, id), count);
+}
