@@ -11,6 +11,7 @@ tt_status tt_error_set(tt_error *error, tt_status status, const char *format, ..
     vsnprintf(error->message, sizeof error->message, format, arguments);
     va_end(arguments);
     error->status = status;
+    error->shared = false;
     return status;
 }
 

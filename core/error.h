@@ -4,6 +4,8 @@
 #ifndef TT_CORE_ERROR_H
 #define TT_CORE_ERROR_H
 
+#include <stdbool.h>
+
 typedef enum {
     TT_OK = 0,
     TT_INVALID_INPUT, /* a file, flag, recipe or environment value is wrong */
@@ -15,6 +17,7 @@ typedef enum {
 
 typedef struct {
     tt_status status;
+    bool shared; /* every rank of the run has this same error, so one of them may speak for all */
     char message[1024];
 } tt_error;
 

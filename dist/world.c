@@ -76,7 +76,10 @@ _Noreturn void tt_world_abort(const tt_world *world, int exit_status)
 
 tt_status tt_world_agree(const tt_world *world, tt_status status, tt_error *error)
 {
-    if (!world->uses_mpi || world->size == 1) {
+    if (world->size == 1) {
+        if (status != TT_OK) {
+            error->shared = true;
+        }
         return status;
     }
     int mine = status == TT_OK ? world->size : world->rank, first;
@@ -88,22 +91,24 @@ tt_status tt_world_agree(const tt_world *world, tt_status status, tt_error *erro
         tt_error_prefix(error, "rank %d", world->rank);
     }
     MPI_Bcast(error, sizeof *error, MPI_BYTE, first, MPI_COMM_WORLD);
+    error->shared = true;
     return error->status;
 }
 
 tt_status tt_world_same(const tt_world *world, const char *what, uint64_t value, tt_error *error)
 {
-    if (!world->uses_mpi || world->size == 1) {
+    if (world->size == 1) {
         return TT_OK;
     }
     uint64_t both[2] = {value, ~value}, largest[2];
     MPI_Allreduce(both, largest, 2, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD);
     if (largest[0] != ~largest[1]) {
-        return tt_error_set(error, TT_PEER_FAILED,
-                            "the ranks disagree about %s: rank %d on %s has %016llx, another has "
-                            "%016llx",
-                            what, world->rank, world->host, (unsigned long long)value,
-                            (unsigned long long)(value == largest[0] ? ~largest[1] : largest[0]));
+        tt_error_set(error, TT_PEER_FAILED,
+                     "the ranks disagree about %s: rank %d on %s has %016llx, another has %016llx", what,
+                     world->rank, world->host, (unsigned long long)value,
+                     (unsigned long long)(value == largest[0] ? ~largest[1] : largest[0]));
+        error->shared = true;
+        return TT_PEER_FAILED;
     }
     return TT_OK;
 }

@@ -77,14 +77,14 @@ static void pack_masked(tt_step *step, const tt_batch *batch)
     device->copy_in(device, step->masked_labels, labels, (size_t)used * sizeof(int32_t));
 }
 
-static void load_counts(tt_step *step, const tt_batch *batch)
+static bool load_counts(tt_step *step, const tt_batch *batch, bool stop)
 {
     tt_device *device = step->model->parameters.device;
-    double counts[2] = {(double)batch->masked_count, 0.0};
+    double counts[3] = {(double)batch->masked_count, 0.0, stop ? 1.0 : 0.0};
     for (int64_t row = 0; row < batch->rows; row++) {
         counts[1] += batch->next_sentence_labels[row] >= 0;
     }
-    tt_world_sum_doubles(step->world, counts, 2);
+    tt_world_sum_doubles(step->world, counts, 3);
     step->masked_total = counts[0];
     step->sentence_total = counts[1];
     float scales[2];
@@ -92,9 +92,10 @@ static void load_counts(tt_step *step, const tt_batch *batch)
         scales[i] = (float)(1.0 / (counts[i] > 1.0 ? counts[i] : 1.0));
     }
     device->copy_in(device, step->scales, scales, sizeof scales);
+    return counts[2] > 0.0;
 }
 
-void tt_step_load(tt_step *step, const tt_batch *batch)
+bool tt_step_load(tt_step *step, const tt_batch *batch, bool stop)
 {
     tt_device *device = step->model->parameters.device;
     size_t tokens = (size_t)(batch->rows * batch->sequence_length);
@@ -104,8 +105,8 @@ void tt_step_load(tt_step *step, const tt_batch *batch)
     device->copy_in(device, step->sentence_labels, batch->next_sentence_labels,
                     (size_t)batch->rows * sizeof(int32_t));
     pack_masked(step, batch);
-    load_counts(step, batch);
     step->first_sequence = (uint32_t)(step->world->rank * step->sizes.rows);
+    return load_counts(step, batch, stop);
 }
 
 static void run_micro_batches(tt_step *step, bool backward)
@@ -142,10 +143,10 @@ void tt_step_gradients(tt_step *step)
     tt_world_sum(step->world, parameters->gradients, parameters->total + TT_STATISTICS);
 }
 
-void tt_step_run(tt_step *step, int64_t number)
+void tt_step_run(tt_step *step, int64_t number, int64_t phase_step)
 {
     step->model->encoder.training = true;
-    tt_optimizer_prepare_step(step->optimizer, number);
+    tt_optimizer_prepare_step(step->optimizer, number, phase_step);
     tt_step_gradients(step);
     tt_optimizer_apply(step->optimizer);
 }

@@ -1,0 +1,154 @@
+#include "launch/bench.h"
+
+#include "launch/command_line.h"
+#include "launch/suggest.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+double tt_bench_now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double tt_bench_median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, compare_doubles);
+    return count % 2 ? values[count / 2] : 0.5 * (values[count / 2 - 1] + values[count / 2]);
+}
+
+double tt_bench_time(void (*run)(void *user), void *user, double seconds)
+{
+    enum { LIMIT = 1000 };
+    double times[LIMIT], total = 0;
+    int count = 0;
+    run(user);
+    while (count < LIMIT && (count < 3 || total < seconds)) {
+        double begin = tt_bench_now();
+        run(user);
+        times[count] = tt_bench_now() - begin;
+        total += times[count++];
+    }
+    return tt_bench_median(times, count);
+}
+
+int64_t tt_bench_peak_memory(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (int64_t)usage.ru_maxrss * 1024;
+}
+
+typedef struct {
+    tt_device *device;
+    tt_product product;
+} timed_product;
+
+static void run_product(void *user)
+{
+    timed_product *timed = user;
+    timed->device->ops->multiply(timed->device, &timed->product);
+    timed->device->synchronize(timed->device);
+}
+
+/* Device memory with numbers in [-0.5, 0.5). */
+static float *random_floats(tt_device *device, int64_t count)
+{
+    float *memory = device->allocate(device, (size_t)count * sizeof(float));
+    float chunk[4096];
+    tt_random random;
+    tt_random_start(&random, 1, (uint64_t)count);
+    for (int i = 0; i < 4096; i++) {
+        chunk[i] = tt_random_uniform(&random) - 0.5f;
+    }
+    for (int64_t i = 0; memory && i < count; i += 4096) {
+        int64_t length = count - i < 4096 ? count - i : 4096;
+        device->copy_in(device, memory + i, chunk, (size_t)length * sizeof(float));
+    }
+    return memory;
+}
+
+double tt_bench_product(tt_device *device, int64_t m, int64_t n, int64_t k, bool transpose_a,
+                        bool transpose_b, double seconds)
+{
+    float *a = random_floats(device, m * k), *b = random_floats(device, k * n);
+    float *c = random_floats(device, m * n);
+    double time = 0;
+    if (a && b && c) {
+        timed_product timed = {
+            .device = device,
+            .product = {.transpose_a = transpose_a,
+                        .transpose_b = transpose_b,
+                        .alpha = 1.0f,
+                        .a = tt_matrix_f32(a, transpose_a ? k : m, transpose_a ? m : k),
+                        .b = tt_matrix_f32(b, transpose_b ? n : k, transpose_b ? k : n),
+                        .c = tt_matrix_f32(c, m, n)}};
+        time = tt_bench_time(run_product, &timed, seconds);
+    }
+    device->release(device, a);
+    device->release(device, b);
+    device->release(device, c);
+    return time;
+}
+
+double tt_bench_peak(tt_device *device)
+{
+    const int64_t shapes[][3] = {{2048, 2048, 2048}, {4096, 3072, 768}, {4096, 768, 3072}};
+    double peak = 0;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        for (int transpose_b = 0; transpose_b < 2; transpose_b++) {
+            double work = 2.0 * (double)shapes[i][0] * (double)shapes[i][1] * (double)shapes[i][2];
+            double seconds = tt_bench_product(device, shapes[i][0], shapes[i][1], shapes[i][2], false,
+                                              transpose_b, 0.25);
+            peak = seconds > 0 && work / seconds > peak ? work / seconds : peak;
+        }
+    }
+    return peak;
+}
+
+int tt_bench_main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        int (*run)(int argc, char **argv);
+        const char *purpose;
+    } commands[] = {
+        {"gemm", tt_bench_gemm_main, "the machine's measured matrix-product peak, by shape"},
+        {"ops", tt_bench_ops_main, "every operation at a model's sizes"},
+        {"step", tt_bench_step_main, "a training step of a recipe, dense twin beside it if asked"},
+    };
+    enum { COUNT = sizeof commands / sizeof *commands };
+    const char *names[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        names[i] = commands[i].name;
+        if (argc > 1 && strcmp(argv[1], names[i]) == 0) {
+            return commands[i].run(argc - 1, argv + 1);
+        }
+    }
+    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+        printf("Usage: ttrain bench COMMAND ...\n\nMeasures times, operations a second and memory on "
+               "this machine.\n\nCommands:\n");
+        for (int i = 0; i < COUNT; i++) {
+            printf("  %-5s %s\n", names[i], commands[i].purpose);
+        }
+        printf("\nExample:\n  ttrain bench step recipes/six_encoder/pretrain.yaml --against dense\n");
+        return TT_EXIT_DONE;
+    }
+    const char *nearest = argc > 1 ? tt_suggest_nearest(argv[1], names, COUNT) : NULL;
+    if (nearest) {
+        return tt_command_usage("bench", "unknown command '%.100s', did you mean %s?", argv[1],
+                                nearest);
+    }
+    return tt_command_usage("bench", "expected one of gemm, ops, step; found %s",
+                            argc > 1 ? argv[1] : "nothing");
+}

@@ -1,0 +1,419 @@
+#include "launch/bench.h"
+#include "launch/command_line.h"
+#include "launch/model_recipe.h"
+#include "launch/run.h"
+#include "launch/step.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LAYERS_EXPLAINED = 64, EXPLANATION = 256, MOST_STEPS = 1000 };
+
+typedef struct {
+    int64_t phase, steps, rounds, batch, sequence_length, threads;
+    int against; /* 0: nothing, 1: dense */
+    bool json, explain;
+} bench_options;
+
+/* What a child measures and sends back. */
+typedef struct {
+    tt_status status;
+    tt_error error;
+    double median_step_s, peak_flops, flops_per_step;
+    int64_t tokens, peak_bytes, parameters, activation_bytes;
+    int threads, ranks;
+    int layers;
+    char explanations[LAYERS_EXPLAINED][EXPLANATION];
+} measurement;
+
+/* --- a batch of random tokens ---------------------------------------------------------------------- */
+
+static void free_batch(tt_batch *batch)
+{
+    free(batch->input_ids);
+    free(batch->attention_mask);
+    free(batch->segment_ids);
+    free(batch->masked_positions);
+    free(batch->masked_labels);
+    free(batch->next_sentence_labels);
+}
+
+static void fill_row(tt_batch *batch, int64_t row, uint32_t vocabulary, tt_random *random)
+{
+    int length = batch->sequence_length, predictions = batch->max_predictions;
+    for (int s = 0; s < length; s++) {
+        int64_t token = row * length + s;
+        batch->input_ids[token] = (int32_t)tt_random_below(random, vocabulary);
+        batch->attention_mask[token] = 1;
+        batch->segment_ids[token] = s >= length / 2;
+    }
+    for (int p = 0; p < predictions; p++) {
+        int64_t place = row * predictions + p;
+        batch->masked_positions[place] = 1 + p * (length - 1) / predictions;
+        batch->masked_labels[place] = (int32_t)tt_random_below(random, vocabulary);
+    }
+    batch->next_sentence_labels[row] = (int32_t)tt_random_below(random, 2);
+}
+
+static tt_status make_batch(const tt_run *run, const tt_step_sizes *sizes, tt_batch *batch,
+                            tt_error *error)
+{
+    size_t tokens = (size_t)(sizes->rows * sizes->sequence_length);
+    size_t masked = (size_t)(sizes->rows * sizes->max_predictions);
+    *batch = (tt_batch){.rows = sizes->rows,
+                        .sequence_length = (int)sizes->sequence_length,
+                        .max_predictions = (int)sizes->max_predictions,
+                        .input_ids = malloc(tokens * sizeof(int32_t)),
+                        .attention_mask = malloc(tokens),
+                        .segment_ids = malloc(tokens * sizeof(int32_t)),
+                        .masked_positions = malloc(masked * sizeof(int32_t)),
+                        .masked_labels = malloc(masked * sizeof(int32_t)),
+                        .next_sentence_labels = malloc((size_t)sizes->rows * sizeof(int32_t)),
+                        .masked_count = (int64_t)masked};
+    if (!batch->input_ids || !batch->attention_mask || !batch->segment_ids ||
+        !batch->masked_positions || !batch->masked_labels || !batch->next_sentence_labels) {
+        free_batch(batch);
+        return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for a batch");
+    }
+    tt_random random;
+    tt_random_start(&random, 1, (uint64_t)run->world.rank);
+    for (int64_t row = 0; row < sizes->rows; row++) {
+        fill_row(batch, row, (uint32_t)run->configuration.vocabulary_size, &random);
+    }
+    return TT_OK;
+}
+
+/* --- measuring ----------------------------------------------------------------------------------------- */
+
+static tt_status time_steps(const tt_run *run, tt_step *step, const tt_batch *batch, int steps,
+                            measurement *result, tt_error *error)
+{
+    double times[MOST_STEPS];
+    for (int i = -2; i < steps; i++) { /* two steps to warm up */
+        double begin = tt_bench_now();
+        tt_step_load(step, batch, false);
+        tt_step_run(step, i + 2, 0);
+        tt_step_result read = tt_step_read(step);
+        if (!read.finite) {
+            return tt_error_set(error, TT_DEVICE_FAILED,
+                                "step %d: loss or gradient is not finite", i + 2);
+        }
+        if (i >= 0) {
+            times[i] = tt_bench_now() - begin;
+        }
+    }
+    result->median_step_s = tt_bench_median(times, steps);
+    result->ranks = run->world.size;
+    return TT_OK;
+}
+
+static tt_status measure_model(tt_run *run, const bench_options *options, measurement *result,
+                               tt_error *error)
+{
+    const tt_recipe_phase *phase = &run->recipe.phases[options->phase];
+    int64_t global = options->batch > 0 ? options->batch : phase->global_batch;
+    int64_t rows = global / run->world.size;
+    tt_step_sizes sizes = {
+        .rows = rows,
+        .micro_batch = phase->micro_batch > 0 && phase->micro_batch < rows ? phase->micro_batch : rows,
+        .sequence_length =
+            options->sequence_length > 0 ? options->sequence_length : phase->sequence_length,
+        .max_predictions = phase->max_predictions};
+    tt_optimizer_options optimizer_options =
+        tt_model_recipe_optimizer(&run->recipe, (int)options->phase);
+    tt_optimizer *optimizer = NULL;
+    tt_step step = {0};
+    tt_batch batch = {0};
+    tt_status status =
+        tt_optimizer_create(&run->model.parameters, &optimizer_options, &optimizer, error);
+    if (status == TT_OK) {
+        status = tt_step_create(&step, &run->model, optimizer, &run->world, &sizes, error);
+    }
+    status = status == TT_OK ? make_batch(run, &sizes, &batch, error) : status;
+    if (status == TT_OK) {
+        status = time_steps(run, &step, &batch, (int)options->steps, result, error);
+    }
+    result->tokens = rows * run->world.size * sizes.sequence_length;
+    result->flops_per_step = tt_configuration_flops(
+        &run->configuration, rows * run->world.size, sizes.sequence_length, sizes.max_predictions);
+    free_batch(&batch);
+    if (status == TT_OK) {
+        result->parameters = tt_parameters_size(&run->model.parameters);
+        result->activation_bytes = (int64_t)tt_model_activation_bytes(&run->model);
+        int64_t layers = run->configuration.layers;
+        result->layers = (int)(layers < LAYERS_EXPLAINED ? layers : LAYERS_EXPLAINED);
+        for (int i = 0; i < result->layers; i++) {
+            tt_encoder_explain(&run->model.encoder, i, result->explanations[i], EXPLANATION);
+        }
+    }
+    tt_step_destroy(&step);
+    tt_optimizer_destroy(&optimizer);
+    return status;
+}
+
+/* Measures in this process, whose peak memory is then the step's. */
+static void measure(tt_run *run, const bench_options *options, measurement *result)
+{
+    tt_error *error = &result->error;
+    result->status = tt_run_open_device(run, error);
+    if (result->status == TT_OK) {
+        result->status = tt_run_build_model(run, true, error);
+    }
+    if (result->status == TT_OK) {
+        result->status = measure_model(run, options, result, error);
+    }
+    if (result->status == TT_OK) {
+        result->threads = run->device->threads;
+        tt_model_free(&run->model);
+        run->model.parameters.device = NULL;
+        result->peak_bytes = tt_bench_peak_memory();
+        result->peak_flops = tt_bench_peak(run->device) * run->world.size;
+    }
+    tt_run_close(run);
+}
+
+static bool read_whole(int descriptor, void *target, size_t bytes)
+{
+    char *place = target;
+    while (bytes > 0) {
+        ssize_t count = read(descriptor, place, bytes);
+        if (count < 0 && errno == EINTR) {
+            continue;
+        }
+        if (count <= 0) {
+            return false;
+        }
+        place += count;
+        bytes -= (size_t)count;
+    }
+    return true;
+}
+
+static bool write_whole(int descriptor, const void *source, size_t bytes)
+{
+    const char *place = source;
+    while (bytes > 0) {
+        ssize_t count = write(descriptor, place, bytes);
+        if (count < 0 && errno == EINTR) {
+            continue;
+        }
+        if (count <= 0) {
+            return false;
+        }
+        place += count;
+        bytes -= (size_t)count;
+    }
+    return true;
+}
+
+/* Measures in a process of its own, so that models measured one after the other do not share their
+ * peak memory. */
+static void measure_apart(const tt_run *run, const bench_options *options, measurement *result)
+{
+    int ends[2];
+    if (pipe(ends) != 0) {
+        result->status = tt_error_set(&result->error, TT_IO_FAILED, "pipe: %s", strerror(errno));
+        return;
+    }
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        close(ends[0]);
+        tt_run own = *run;
+        measure(&own, options, result);
+        bool sent = write_whole(ends[1], result, sizeof *result);
+        _exit(sent ? 0 : 1);
+    }
+    close(ends[1]);
+    bool received = child > 0 && read_whole(ends[0], result, sizeof *result);
+    close(ends[0]);
+    int child_status = 0;
+    if (child > 0) {
+        waitpid(child, &child_status, 0);
+    }
+    if (!received) {
+        result->status = tt_error_set(&result->error, TT_OUT_OF_MEMORY,
+                                      "the measuring process ended early (status %d): was there enough "
+                                      "memory?",
+                                      child_status);
+    }
+}
+
+/* --- reporting ----------------------------------------------------------------------------------------- */
+
+static json_t *as_json(const measurement *m, bool explain)
+{
+    json_t *object = json_pack(
+        "{s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:i, s:i}", "median_step_s", m->median_step_s,
+        "tokens_per_s", (double)m->tokens / m->median_step_s, "flops_per_step", m->flops_per_step,
+        "fraction_of_peak", m->flops_per_step / m->median_step_s / m->peak_flops,
+        "peak_flops_per_s", m->peak_flops, "peak_bytes", (json_int_t)m->peak_bytes,
+        "activation_bytes", (json_int_t)m->activation_bytes, "parameters", (json_int_t)m->parameters,
+        "threads", m->threads, "ranks", m->ranks);
+    if (explain) {
+        json_t *lines = json_array();
+        for (int i = 0; i < m->layers; i++) {
+            json_array_append_new(lines, json_string(m->explanations[i]));
+        }
+        json_object_set_new(object, "explain", lines);
+    }
+    return object;
+}
+
+static void print_row(const char *name, const measurement *m)
+{
+    printf("%-12s %12.4f %12.0f %14.1f %10.3f %12.1f %14lld\n", name, m->median_step_s,
+           (double)m->tokens / m->median_step_s, 1e-9 * m->flops_per_step,
+           m->flops_per_step / m->median_step_s / m->peak_flops, (double)m->peak_bytes / 1048576.0,
+           (long long)m->parameters);
+}
+
+static void report(const measurement *own, const measurement *dense, const bench_options *options)
+{
+    if (options->json) {
+        json_t *root = as_json(own, options->explain);
+        if (dense) {
+            json_object_set_new(root, "dense", as_json(dense, options->explain));
+            json_object_set_new(root, "speedup_against_dense",
+                                json_real(dense->median_step_s / own->median_step_s));
+        }
+        json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+        putchar('\n');
+        json_decref(root);
+        return;
+    }
+    printf("%-12s %12s %12s %14s %10s %12s %14s\n", "model", "step [s]", "tokens/s", "GFLOP/step",
+           "of peak", "memory [MiB]", "parameters");
+    print_row(dense ? "recipe" : "step", own);
+    if (dense) {
+        print_row("dense twin", dense);
+        printf("recipe against dense twin: %.2fx faster, %.2fx less memory, %.2fx fewer parameters\n",
+               dense->median_step_s / own->median_step_s,
+               (double)dense->peak_bytes / (double)own->peak_bytes,
+               (double)dense->parameters / (double)own->parameters);
+    }
+    printf("measured f32 product peak: %.1f GFLOP/s, %d thread%s\n", 1e-9 * own->peak_flops,
+           own->threads, own->threads > 1 ? "s" : "");
+    for (int i = 0; options->explain && i < own->layers; i++) {
+        printf("%s\n", own->explanations[i]);
+    }
+}
+
+/* The round with the median step time stands for all. */
+static const measurement *middle_round(measurement *rounds, int count)
+{
+    for (int i = 1; i < count; i++) {
+        for (int j = i; j > 0 && rounds[j].median_step_s < rounds[j - 1].median_step_s; j--) {
+            measurement swap = rounds[j];
+            rounds[j] = rounds[j - 1];
+            rounds[j - 1] = swap;
+        }
+    }
+    return &rounds[(count - 1) / 2];
+}
+
+enum { MOST_ROUNDS = 9 };
+
+static int run_bench(tt_run *run, const bench_options *options)
+{
+    static measurement own[MOST_ROUNDS], dense[MOST_ROUNDS];
+    tt_run twin = *run;
+    tt_recipe_dense_twin(&run->recipe, &twin.recipe);
+    int rounds = (int)options->rounds;
+    for (int i = 0; i < rounds; i++) {
+        const struct {
+            tt_run *run;
+            measurement *result;
+        } turns[] = {{run, &own[i]}, {&twin, &dense[i]}};
+        for (int turn = 0; turn < 1 + options->against; turn++) {
+            if (run->world.uses_mpi) {
+                measure(turns[turn].run, options, turns[turn].result);
+            } else {
+                measure_apart(turns[turn].run, options, turns[turn].result);
+            }
+            if (turns[turn].result->status != TT_OK) {
+                return tt_command_failed("bench step", &turns[turn].result->error);
+            }
+        }
+    }
+    if (run->world.rank == 0) {
+        report(middle_round(own, rounds), options->against ? middle_round(dense, rounds) : NULL,
+               options);
+    }
+    return TT_EXIT_DONE;
+}
+
+static tt_status set_up(tt_run *run, char **arguments, int count, const bench_options *options,
+                        tt_error *error)
+{
+    TT_TRY(tt_world_join(&run->world, error));
+    TT_TRY(tt_run_read_recipe(run, arguments[0], arguments + 1, count - 1, error));
+    if (options->threads > 0) {
+        run->recipe.threads = options->threads;
+    }
+    if (options->phase >= (int64_t)run->recipe.phase_count) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "--phase: expected 0 to %llu, the recipe's phases; found %lld",
+                            (unsigned long long)run->recipe.phase_count - 1,
+                            (long long)options->phase);
+    }
+    if (run->recipe.model.vocabulary_size == 0) {
+        return tt_run_read_vocabulary(run, error);
+    }
+    return TT_OK;
+}
+
+int tt_bench_step_main(int argc, char **argv)
+{
+    bench_options options = {.steps = 10, .rounds = 1};
+    static const char *const twins[] = {"nothing", "dense", NULL};
+    const tt_option table[] = {
+        {"steps", TT_OPTION_INTEGER, &options.steps, "N", "steps timed, after two to warm up", NULL, 1,
+         MOST_STEPS, false},
+        {"rounds", TT_OPTION_INTEGER, &options.rounds, "N",
+         "times that everything is measured, in turns; the median round is shown", NULL, 1,
+         MOST_ROUNDS, false},
+        {"against", TT_OPTION_CHOICE, &options.against, "WHAT",
+         "measure the recipe's dense twin in the same run", twins, 0, 0, false},
+        {"phase", TT_OPTION_INTEGER, &options.phase, "N", "phase of the recipe, from 0", NULL, 0, 64,
+         false},
+        {"batch", TT_OPTION_INTEGER, &options.batch, "N",
+         "sequences a step over all ranks; 0: the recipe's", NULL, 0, 1e9, false},
+        {"sequence-length", TT_OPTION_INTEGER, &options.sequence_length, "N",
+         "tokens a sequence; 0: the recipe's", NULL, 0, 1e6, false},
+        {"threads", TT_OPTION_INTEGER, &options.threads, "N", "threads a rank; 0: the recipe's", NULL,
+         0, 4096, false},
+        {"explain", TT_OPTION_FLAG, &options.explain, NULL,
+         "show which form each half of each block takes and why", NULL, 0, 0, false},
+        {"json", TT_OPTION_FLAG, &options.json, NULL, "print JSON", NULL, 0, 0, false},
+    };
+    const tt_command command = {
+        .name = "bench step",
+        .arguments = "RECIPE [KEY=VALUE...]",
+        .purpose = "Times training steps of a recipe on random tokens: median step time, tokens a "
+                   "second, model operations a step and what fraction of the measured f32 product "
+                   "peak they run at, peak memory of the process.",
+        .example = "ttrain bench step recipes/six_encoder/pretrain.yaml --against dense --threads 2",
+        .options = table,
+        .option_count = sizeof table / sizeof *table,
+        .minimum_arguments = 1,
+        .maximum_arguments = -1};
+    char **arguments;
+    int count, exit_status;
+    if (!tt_command_parse(&command, argc, argv, &arguments, &count, &exit_status)) {
+        return exit_status;
+    }
+    tt_run run = {0};
+    tt_error error = {0};
+    if (set_up(&run, arguments, count, &options, &error) != TT_OK) {
+        exit_status = run.world.rank == 0 ? tt_command_failed("bench step", &error) : TT_EXIT_FAILED;
+    } else {
+        exit_status = run_bench(&run, &options);
+    }
+    tt_world_leave(&run.world);
+    return exit_status;
+}

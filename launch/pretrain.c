@@ -1,0 +1,334 @@
+#include "launch/pretrain.h"
+
+#include "launch/command_line.h"
+#include "launch/storage.h"
+#include "launch/trainer.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile int stop_signal;
+
+static void on_signal(int number)
+{
+    stop_signal = number;
+}
+
+/* The step that runs is finished, a checkpoint written, and the program ends in good order. A second
+ * SIGINT ends it at once. SIGUSR1 is what batch systems send ahead of the end of a job. */
+static void watch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    sigemptyset(&action.sa_mask);
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+    action.sa_flags = (int)(SA_RESTART | SA_RESETHAND);
+    sigaction(SIGINT, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+typedef struct {
+    bool resume;
+    const char *resume_from;
+    bool check_only;
+} pretrain_options;
+
+static void join_path(char target[TT_CHECKPOINT_PATH], const char *folder, const char *name)
+{
+    snprintf(target, TT_CHECKPOINT_PATH, "%s/%s", folder, name);
+}
+
+/* A folder with results of an earlier run is not written over. */
+static tt_status claim_output(const tt_trainer *trainer, bool resume, tt_error *error)
+{
+    const char *output = trainer->run->recipe.output;
+    if (!resume && access(trainer->metrics_path, F_OK) == 0) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "output: %s holds an earlier run; go on from it with --resume, or choose "
+                            "another folder with output=PATH",
+                            output);
+    }
+    TT_TRY(tt_storage_make_folder(output, error));
+    TT_TRY(tt_checkpoint_prepare(trainer->checkpoints, error));
+    char path[TT_CHECKPOINT_PATH];
+    join_path(path, output, "recipe.yaml");
+    return tt_recipe_save(&trainer->run->recipe, path, error);
+}
+
+/* The checkpoint to go on from, "" for a fresh start; rank 0 looks. */
+static tt_status choose_checkpoint(const tt_trainer *trainer, const pretrain_options *options,
+                                   char path[TT_CHECKPOINT_PATH], tt_error *error)
+{
+    path[0] = '\0';
+    if (options->resume_from) {
+        snprintf(path, TT_CHECKPOINT_PATH, "%s", options->resume_from);
+        TT_TRY(tt_checkpoint_verify(path, error));
+    } else if (options->resume) {
+        TT_TRY(tt_checkpoint_find_newest(trainer->checkpoints, path, stderr, error));
+    }
+    if (options->resume) {
+        fprintf(stderr, path[0] ? "resuming from %s\n" : "nothing to resume from in %s: starting\n",
+                path[0] ? path : trainer->checkpoints);
+    }
+    return TT_OK;
+}
+
+static tt_status check_resumed(const tt_trainer *trainer, const char *path, tt_error *error)
+{
+    const tt_training_state *state = &trainer->state;
+    const tt_recipe *recipe = &trainer->run->recipe;
+    if (state->seed != (uint64_t)recipe->seed) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "seed: expected %llu, as in %s; found %lld",
+                            (unsigned long long)state->seed, path, (long long)recipe->seed);
+    }
+    bool in_phase = state->phase < (int64_t)recipe->phase_count;
+    if (in_phase && state->phase_step > recipe->phases[state->phase].steps) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "phases.%lld.steps: expected at least %lld, the steps that %s has done; "
+                            "found %lld",
+                            (long long)state->phase, (long long)state->phase_step, path,
+                            (long long)recipe->phases[state->phase].steps);
+    }
+    return TT_OK;
+}
+
+/* Rank 0 reads; the others get its bytes, so that no shared file system is needed. */
+static void share_state(tt_trainer *trainer)
+{
+    tt_run *run = trainer->run;
+    tt_training_state *state = &trainer->state;
+    char *recipe = state->recipe;
+    tt_checkpoint_layer *layers = state->layers;
+    int layer_count = state->layer_count;
+    tt_world_broadcast(&run->world, state, sizeof *state);
+    state->recipe = recipe;
+    state->layers = layers;
+    state->layer_count = layer_count;
+    tt_parameters *parameters = &run->model.parameters;
+    int64_t bytes = parameters->total * (int64_t)sizeof(float);
+    tt_world_broadcast(&run->world, parameters->values, bytes);
+    tt_world_broadcast(&run->world, parameters->first_moment, bytes);
+    tt_world_broadcast(&run->world, parameters->second_moment, bytes);
+}
+
+static tt_status read_checkpoint(tt_trainer *trainer, const char *path, tt_error *error)
+{
+    tt_training_state loaded = {0};
+    TT_TRY(tt_checkpoint_read_state(path, &loaded, error));
+    free(loaded.recipe);
+    free(loaded.layers);
+    loaded.recipe = trainer->state.recipe;
+    loaded.layers = trainer->state.layers;
+    loaded.layer_count = trainer->state.layer_count;
+    loaded.dense_parameters = trainer->state.dense_parameters;
+    trainer->state = loaded;
+    /* A phase that is done leaves the next one's beginning. */
+    const tt_recipe *recipe = &trainer->run->recipe;
+    if (loaded.phase < (int64_t)recipe->phase_count &&
+        loaded.phase_step == recipe->phases[loaded.phase].steps) {
+        trainer->state.phase++;
+        trainer->state.phase_step = trainer->state.phase_samples = 0;
+    }
+    trainer->state.world_size = trainer->run->world.size;
+    TT_TRY(check_resumed(trainer, path, error));
+    return tt_checkpoint_load(path, &trainer->run->model.parameters, true, error);
+}
+
+static tt_status read_initial_weights(const tt_trainer *trainer, tt_error *error)
+{
+    const char *path = trainer->run->recipe.initialize;
+    TT_TRY(tt_checkpoint_verify(path, error));
+    TT_TRY(tt_checkpoint_load(path, &trainer->run->model.parameters, false, error));
+    fprintf(stderr, "weights taken from %s\n", path);
+    return TT_OK;
+}
+
+/* What rank 0 does with files before the first step. */
+static tt_status prepare_files(tt_trainer *trainer, const pretrain_options *options, tt_error *error)
+{
+    char path[TT_CHECKPOINT_PATH];
+    TT_TRY(choose_checkpoint(trainer, options, path, error));
+    if (path[0]) {
+        TT_TRY(read_checkpoint(trainer, path, error));
+    } else if (trainer->run->recipe.initialize[0]) {
+        TT_TRY(read_initial_weights(trainer, error));
+    }
+    TT_TRY(claim_output(trainer, options->resume, error));
+    return tt_metrics_open(trainer->metrics_path, trainer->state.step, &trainer->metrics, error);
+}
+
+/* Names and shapes of all tensor trains, for the checkpoint's table. */
+static tt_status list_layers(tt_trainer *trainer, tt_error *error)
+{
+    const tt_model *model = &trainer->run->model;
+    int count = model->trains.count;
+    trainer->state.layers = calloc((size_t)count + 1, sizeof *trainer->state.layers);
+    if (!trainer->state.layers) {
+        return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for the table of layers");
+    }
+    for (int i = 0; i < count; i++) {
+        tt_checkpoint_layer *layer = &trainer->state.layers[i];
+        const char *core = model->parameters.items[model->trains.trains[i].cores[0]].name;
+        snprintf(layer->name, sizeof layer->name, "%.*s", (int)(strrchr(core, '.') - core), core);
+        layer->shape = model->trains.trains[i].shape;
+    }
+    trainer->state.layer_count = count;
+    return TT_OK;
+}
+
+static tt_status start_state(tt_trainer *trainer, tt_error *error)
+{
+    tt_run *run = trainer->run;
+    tt_configuration twin = tt_configuration_dense_twin(&run->configuration);
+    trainer->state = (tt_training_state){
+        .seed = (uint64_t)run->recipe.seed,
+        .world_size = run->world.size,
+        .validation_loss = NAN,
+        .best_validation_loss = NAN,
+        .best_step = -1,
+        .dense_parameters = tt_configuration_pretraining_parameters(&twin),
+        .recipe = tt_recipe_text(&run->recipe)};
+    if (!trainer->state.recipe) {
+        return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for the recipe's text");
+    }
+    return list_layers(trainer, error);
+}
+
+static void announce_run(const tt_trainer *trainer)
+{
+    const tt_run *run = trainer->run;
+    int64_t parameters = tt_parameters_size(&run->model.parameters);
+    int64_t dense = trainer->state.dense_parameters;
+    int64_t embedding = run->configuration.vocabulary_size * run->configuration.hidden_size;
+    fprintf(stderr,
+            "%s: %lld parameters, %.1fx smaller than dense (%lld); without word embeddings %.1fx; "
+            "%d rank%s, device %s\n",
+            run->recipe.name, (long long)parameters, (double)dense / (double)parameters,
+            (long long)dense, (double)(dense - embedding) / (double)(parameters - embedding),
+            run->world.size, run->world.size > 1 ? "s" : "", run->device->name);
+}
+
+static tt_status set_up(tt_trainer *trainer, char **arguments, int count,
+                        const pretrain_options *options, tt_error *error)
+{
+    tt_run *run = trainer->run;
+    TT_TRY(tt_run_read_recipe(run, arguments[0], arguments + 1, count - 1, error));
+    tt_status status = tt_run_open_device(run, error);
+    status = status == TT_OK ? tt_run_read_vocabulary(run, error) : status;
+    status = status == TT_OK ? tt_run_build_model(run, true, error) : status;
+    status = status == TT_OK ? start_state(trainer, error) : status;
+    TT_TRY(tt_world_agree(&run->world, status, error));
+    if (run->world.rank == 0) {
+        announce_run(trainer);
+        join_path(trainer->checkpoints, run->recipe.output, "checkpoints");
+        join_path(trainer->metrics_path, run->recipe.output, "metrics.jsonl");
+        status = options->check_only ? TT_OK : prepare_files(trainer, options, error);
+    }
+    TT_TRY(tt_world_agree(&run->world, status, error));
+    share_state(trainer);
+    return TT_OK;
+}
+
+static tt_status train(tt_trainer *trainer, tt_error *error)
+{
+    const tt_recipe *recipe = &trainer->run->recipe;
+    bool first = trainer->run->world.rank == 0;
+    int64_t steps = 0;
+    for (uint64_t i = 0; i < recipe->phase_count; i++) {
+        steps += recipe->phases[i].steps;
+    }
+    if (first) {
+        tt_progress_start(&trainer->progress, stderr, steps);
+    }
+    tt_trainer_end end;
+    TT_TRY(tt_trainer_run(trainer, &end, error));
+    if (first) {
+        tt_progress_end(&trainer->progress);
+        TT_TRY(tt_metrics_close(&trainer->metrics, error));
+        fprintf(stderr, end == TT_TRAINER_FINISHED
+                            ? "done: %lld steps; checkpoints in %s, metrics in %s\n"
+                            : "stopped after step %lld by a signal; checkpoint in %s, metrics in %s; go "
+                              "on with the same command and --resume\n",
+                (long long)trainer->state.step, trainer->checkpoints, trainer->metrics_path);
+    }
+    return TT_OK;
+}
+
+static void close_trainer(tt_trainer *trainer)
+{
+    tt_error ignored;
+    tt_metrics_close(&trainer->metrics, &ignored);
+    tt_training_state_free(&trainer->state);
+    tt_run_close(trainer->run);
+}
+
+/* One rank speaks for all when all know; a rank that fails alone speaks for itself and ends the rest. */
+static int report_failure(const tt_trainer *trainer, const tt_error *error)
+{
+    const tt_world *world = &trainer->run->world;
+    if (trainer->progress.stream) {
+        tt_progress_end((tt_progress *)&trainer->progress);
+    }
+    if (error->shared || world->size == 1) {
+        return world->rank == 0 ? tt_command_failed("pretrain", error) : TT_EXIT_FAILED;
+    }
+    fprintf(stderr, "ttrain pretrain: rank %d on %s: %s\n", world->rank, world->host,
+            error->message);
+    tt_world_abort(world, TT_EXIT_FAILED);
+}
+
+int tt_pretrain_main(int argc, char **argv)
+{
+    pretrain_options options = {0};
+    const tt_option table[] = {
+        {.name = "resume",
+         .kind = TT_OPTION_FLAG,
+         .target = &options.resume,
+         .help = "go on from the newest valid checkpoint in the run's folder; start where there is "
+                 "none"},
+        {.name = "resume-from",
+         .kind = TT_OPTION_TEXT,
+         .target = &options.resume_from,
+         .value = "PATH",
+         .help = "go on from this checkpoint folder (to take its weights alone, set initialize=PATH)"},
+        {.name = "check",
+         .kind = TT_OPTION_FLAG,
+         .target = &options.check_only,
+         .help = "check recipe, tokenizer and model, print their sizes, and end"},
+    };
+    const tt_command command = {
+        .name = "pretrain",
+        .arguments = "RECIPE [KEY=VALUE...]",
+        .purpose = "Trains a model by a recipe, on one process or, under mpirun, on many. Losses, "
+                   "checkpoints and the resolved recipe go to the recipe's output folder. SIGTERM, "
+                   "SIGINT and SIGUSR1 finish the step, write a checkpoint and end with status 0.",
+        .example = "mpirun -np 2 ttrain pretrain recipes/wikitext_small/tensor_train.yaml seed=2",
+        .options = table,
+        .option_count = sizeof table / sizeof *table,
+        .minimum_arguments = 1,
+        .maximum_arguments = -1};
+    char **arguments;
+    int count, exit_status;
+    if (!tt_command_parse(&command, argc, argv, &arguments, &count, &exit_status)) {
+        return exit_status;
+    }
+    options.resume = options.resume || options.resume_from;
+    tt_run run = {0};
+    tt_trainer trainer = {.run = &run, .stop_signal = &stop_signal};
+    tt_error error = {0};
+    watch_signals();
+    tt_status status = tt_world_join(&run.world, &error);
+    status = status == TT_OK ? set_up(&trainer, arguments, count, &options, &error) : status;
+    if (status == TT_OK && !options.check_only) {
+        status = train(&trainer, &error);
+    }
+    exit_status = status == TT_OK ? TT_EXIT_DONE : report_failure(&trainer, &error);
+    close_trainer(&trainer);
+    tt_world_leave(&run.world);
+    return exit_status;
+}

@@ -1,0 +1,45 @@
+/* A run of a recipe on this rank: the world, the device, the model and the place it has got to. Set-up
+ * that `pretrain` and `bench` share. */
+#ifndef TT_LAUNCH_RUN_H
+#define TT_LAUNCH_RUN_H
+
+#include "data/shard.h"
+#include "dist/world.h"
+#include "launch/recipe.h"
+#include "models/model.h"
+
+typedef struct {
+    tt_world world;
+    tt_recipe recipe;
+    tt_device *device;
+    tt_configuration configuration;
+    tt_model model;
+    /* Of the tokenizer, or of the shards where the recipe names none. */
+    int64_t vocabulary_size;
+    uint64_t tokenizer_hash; /* 0: unknown */
+    tt_special_ids special;
+} tt_run;
+
+/* Reads the recipe on every rank and checks that all have the same one. */
+tt_status tt_run_read_recipe(tt_run *run, const char *path, char **overrides, int override_count,
+                             tt_error *error);
+/* Opens the device with this rank's share of the machine's processors. */
+tt_status tt_run_open_device(tt_run *run, tt_error *error);
+/* Vocabulary, hash and special ids from the tokenizer or the first phase's first shard. */
+tt_status tt_run_read_vocabulary(tt_run *run, tt_error *error);
+/* Configuration and model with fresh weights. */
+tt_status tt_run_build_model(tt_run *run, bool with_moments, tt_error *error);
+void tt_run_close(tt_run *run);
+
+/* Files that match the patterns, sorted by name, without doubles. Fails when a pattern matches nothing;
+ * `what` names the recipe's key. Free with tt_run_free_paths. */
+typedef struct {
+    char **items;
+    int count;
+} tt_run_paths;
+
+tt_status tt_run_find_paths(const tt_recipe_patterns *patterns, const char *what,
+                            tt_run_paths *paths, tt_error *error);
+void tt_run_free_paths(tt_run_paths *paths);
+
+#endif

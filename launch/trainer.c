@@ -1,0 +1,393 @@
+#include "launch/trainer.h"
+
+#include "launch/model_recipe.h"
+#include "launch/validation.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static bool is_first_rank(const tt_trainer *trainer)
+{
+    return trainer->run->world.rank == 0;
+}
+
+static const tt_recipe_phase *phase_of(const tt_trainer *trainer)
+{
+    return &trainer->run->recipe.phases[trainer->state.phase];
+}
+
+/* --- a phase's set-up ---------------------------------------------------------------------------- */
+
+tt_loader_options tt_trainer_loader_options(const tt_trainer *trainer, const tt_run_paths *paths)
+{
+    const tt_run *run = trainer->run;
+    const tt_recipe_phase *phase = phase_of(trainer);
+    return (tt_loader_options){
+        .paths = (const char *const *)paths->items,
+        .path_count = paths->count,
+        .sequence_length = (int)phase->sequence_length,
+        .vocabulary_size = (int)run->configuration.vocabulary_size,
+        .tokenizer_hash = run->tokenizer_hash,
+        .max_predictions = (int)phase->max_predictions,
+        .masking = {.probability = (float)run->recipe.data.mask_probability,
+                    .whole_word = run->recipe.data.whole_word,
+                    .max_predictions = (int)phase->max_predictions,
+                    .vocabulary_size = (int)run->vocabulary_size,
+                    .special = run->special},
+        .seed = (uint64_t)run->recipe.seed,
+        .global_batch = phase->global_batch,
+        .rank = run->world.rank,
+        .world_size = run->world.size};
+}
+
+static tt_status open_train_loader(tt_trainer *trainer, tt_error *error)
+{
+    const tt_recipe_phase *phase = phase_of(trainer);
+    char key[64];
+    snprintf(key, sizeof key, "phases.%lld.train", (long long)trainer->state.phase);
+    TT_TRY(tt_run_find_paths(&phase->train, key, &trainer->train_paths, error));
+    tt_loader_options options = tt_trainer_loader_options(trainer, &trainer->train_paths);
+    options.shuffle = true;
+    options.first_step = trainer->state.phase_step;
+    options.last_step = phase->steps;
+    /* Each phase has an order of its own. */
+    options.seed += 0x9E3779B97F4A7C15u * (uint64_t)trainer->state.phase;
+    TT_TRY(tt_loader_open(&options, &trainer->loader, error));
+    if (phase->validation.count > 0) {
+        snprintf(key, sizeof key, "phases.%lld.validation", (long long)trainer->state.phase);
+        TT_TRY(tt_run_find_paths(&phase->validation, key, &trainer->validation_paths, error));
+    }
+    return TT_OK;
+}
+
+static tt_status check_batch(const tt_trainer *trainer, tt_error *error)
+{
+    const tt_recipe_phase *phase = phase_of(trainer);
+    int size = trainer->run->world.size;
+    if (phase->global_batch % size != 0) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "phases.%lld.global_batch: expected a multiple of the %d ranks, found "
+                            "%lld",
+                            (long long)trainer->state.phase, size, (long long)phase->global_batch);
+    }
+    return TT_OK;
+}
+
+static void announce_phase(const tt_trainer *trainer)
+{
+    const tt_recipe_phase *phase = phase_of(trainer);
+    const tt_run *run = trainer->run;
+    const tt_step *step = &trainer->step;
+    int64_t rows = tt_loader_rows(trainer->loader);
+    fprintf(stderr,
+            "phase %s: %lld steps of %lld sequences of %lld tokens (%d rank%s x %lld micro-batch%s of "
+            "%lld), %lld sequences in %d shard%s (%s%s), %.2f epochs\n",
+            phase->name, (long long)phase->steps, (long long)phase->global_batch,
+            (long long)phase->sequence_length, run->world.size, run->world.size > 1 ? "s" : "",
+            (long long)step->micro_batches, step->micro_batches > 1 ? "es" : "",
+            (long long)step->sizes.micro_batch, (long long)rows, trainer->train_paths.count,
+            trainer->train_paths.count > 1 ? "s" : "", trainer->train_paths.items[0],
+            trainer->train_paths.count > 1 ? ", ..." : "",
+            (double)phase->steps * (double)phase->global_batch / (double)rows);
+    size_t optimizer_bytes = (size_t)run->model.parameters.total * 4 * sizeof(float);
+    fprintf(stderr,
+            "memory a rank: %.1f MiB parameters, gradients and moments; %.1f MiB activations and "
+            "factors; %d thread%s\n",
+            (double)optimizer_bytes / 1048576.0,
+            (double)tt_model_activation_bytes(&run->model) / 1048576.0, run->device->threads,
+            run->device->threads > 1 ? "s" : "");
+}
+
+static tt_status create_step(tt_trainer *trainer, tt_error *error)
+{
+    const tt_recipe_phase *phase = phase_of(trainer);
+    tt_run *run = trainer->run;
+    tt_optimizer_options options =
+        tt_model_recipe_optimizer(&run->recipe, (int)trainer->state.phase);
+    TT_TRY(tt_optimizer_create(&run->model.parameters, &options, &trainer->optimizer, error));
+    tt_optimizer_restore(trainer->optimizer, (uint32_t)trainer->state.updates);
+    int64_t rows = phase->global_batch / run->world.size;
+    tt_step_sizes sizes = {.rows = rows,
+                           .micro_batch = phase->micro_batch > 0 && phase->micro_batch < rows
+                                              ? phase->micro_batch
+                                              : rows,
+                           .sequence_length = phase->sequence_length,
+                           .max_predictions = phase->max_predictions};
+    return tt_step_create(&trainer->step, &run->model, trainer->optimizer, &run->world, &sizes,
+                          error);
+}
+
+static tt_status begin_phase(tt_trainer *trainer, tt_error *error)
+{
+    const tt_world *world = &trainer->run->world;
+    tt_status status = check_batch(trainer, error);
+    status = status == TT_OK ? open_train_loader(trainer, error) : status;
+    TT_TRY(tt_world_agree(world, status, error));
+    uint64_t fingerprint = tt_loader_fingerprint(trainer->loader);
+    TT_TRY(tt_world_same(world, "the training shards", fingerprint, error));
+    if (trainer->state.phase_step > 0 && trainer->state.data_fingerprint != fingerprint &&
+        is_first_rank(trainer)) {
+        fprintf(stderr, "ttrain: warning: the training shards are not those that the checkpoint was "
+                        "trained on; the order of samples starts to differ\n");
+    }
+    trainer->state.data_fingerprint = fingerprint;
+    trainer->unigram_entropy = NAN;
+    TT_TRY(tt_world_agree(world, create_step(trainer, error), error));
+    if (is_first_rank(trainer)) {
+        announce_phase(trainer);
+    }
+    return TT_OK;
+}
+
+static void end_phase(tt_trainer *trainer)
+{
+    tt_loader_close(&trainer->loader);
+    tt_step_destroy(&trainer->step);
+    tt_optimizer_destroy(&trainer->optimizer);
+    tt_run_free_paths(&trainer->train_paths);
+    tt_run_free_paths(&trainer->validation_paths);
+}
+
+/* --- what surrounds a step ------------------------------------------------------------------------ */
+
+static tt_status save_checkpoint(tt_trainer *trainer, tt_error *error)
+{
+    tt_run *run = trainer->run;
+    trainer->state.updates = tt_optimizer_updates(trainer->optimizer);
+    trainer->state.epoch = trainer->state.phase_samples / tt_loader_rows(trainer->loader);
+    tt_status status = TT_OK;
+    if (is_first_rank(trainer)) {
+        tt_checkpoint_policy policy = {.keep = (int)run->recipe.checkpoint.keep,
+                                       .keep_best = run->recipe.checkpoint.keep_best};
+        status = tt_checkpoint_save(trainer->checkpoints, &run->model.parameters, &trainer->state,
+                                    &policy, error);
+    }
+    return tt_world_agree(&run->world, status, error);
+}
+
+/* The parameter whose gradient holds the first number that is not finite. */
+static const char *first_bad_gradient(const tt_trainer *trainer)
+{
+    const tt_parameters *parameters = &trainer->run->model.parameters;
+    tt_device *device = parameters->device;
+    float *gradients = malloc((size_t)parameters->total * sizeof *gradients);
+    const char *name = NULL;
+    if (gradients) {
+        device->copy_out(device, gradients, parameters->gradients,
+                         (size_t)parameters->total * sizeof *gradients);
+        device->synchronize(device);
+    }
+    for (int i = 0; gradients && !name && i < parameters->count; i++) {
+        const tt_parameter *item = &parameters->items[i];
+        for (int64_t j = 0; j < item->count && !name; j++) {
+            name = isfinite(gradients[item->offset + j]) ? NULL : item->name;
+        }
+    }
+    free(gradients);
+    return name ? name : "none (the loss alone)";
+}
+
+static tt_status note_result(tt_trainer *trainer, const tt_step_result *result, tt_error *error)
+{
+    tt_training_state *state = &trainer->state;
+    const tt_recipe *recipe = &trainer->run->recipe;
+    if (result->finite) {
+        state->skipped_in_a_row = 0;
+        return TT_OK;
+    }
+    state->skipped_steps++;
+    state->skipped_in_a_row++;
+    if (is_first_rank(trainer)) {
+        tt_progress_end(&trainer->progress);
+        fprintf(stderr,
+                "ttrain: warning: step %lld skipped: loss or gradient is not finite (masked LM loss "
+                "%g, next-sentence loss %g, first bad gradient: %s); %lld in a row, %lld in all\n",
+                (long long)state->step, result->masked_lm_loss, result->next_sentence_loss,
+                first_bad_gradient(trainer), (long long)state->skipped_in_a_row,
+                (long long)state->skipped_steps);
+    }
+    if (state->skipped_in_a_row >= recipe->nonfinite_limit) {
+        tt_error_set(error, TT_INVALID_INPUT,
+                     "step %lld: %lld steps in a row had a loss or gradient that is not finite "
+                     "(nonfinite_limit); the last good checkpoint is kept; lower the learning rate or "
+                     "raise the warm-up",
+                     (long long)state->step, (long long)state->skipped_in_a_row);
+        error->shared = true; /* the statistics are those of all ranks */
+        return TT_INVALID_INPUT;
+    }
+    return TT_OK;
+}
+
+/* A model that knows nothing guesses uniformly; fresh weights that are far from that are broken. */
+static void check_first_loss(tt_trainer *trainer, const tt_step_result *result)
+{
+    if (trainer->loss_checked || trainer->state.step != 1 || trainer->run->recipe.initialize[0] ||
+        !is_first_rank(trainer)) {
+        return;
+    }
+    trainer->loss_checked = true;
+    double expected = log((double)trainer->run->configuration.vocabulary_size);
+    if (result->finite && result->masked_count > 0 &&
+        fabs(result->masked_lm_loss - expected) > 0.2 * expected) {
+        fprintf(stderr,
+                "ttrain: warning: the first masked LM loss is %.3f; fresh weights should be near "
+                "ln(vocabulary) = %.3f\n",
+                result->masked_lm_loss, expected);
+    }
+}
+
+static tt_metrics_record make_record(tt_trainer *trainer, const tt_step_result *result)
+{
+    const tt_training_state *state = &trainer->state;
+    double steps = trainer->interval_steps > 0 ? (double)trainer->interval_steps : 1;
+    tt_metrics_record record = {
+        .step = state->step,
+        .phase = phase_of(trainer)->name,
+        .phase_step = state->phase_step,
+        .epoch = state->phase_samples / tt_loader_rows(trainer->loader),
+        .samples = state->samples,
+        .tokens = state->tokens,
+        .loss = (float)(result->masked_lm_loss + result->next_sentence_loss),
+        .masked_lm_loss = (float)result->masked_lm_loss,
+        .masked_lm_accuracy = (float)result->masked_lm_accuracy,
+        .next_sentence_loss = (float)result->next_sentence_loss,
+        .next_sentence_accuracy = (float)result->next_sentence_accuracy,
+        .has_next_sentence = trainer->run->configuration.next_sentence,
+        .learning_rate = result->learning_rate[TT_GROUP_DENSE],
+        .core_learning_rate = result->learning_rate[TT_GROUP_CORES],
+        .diagonal_learning_rate = result->learning_rate[TT_GROUP_DIAGONALS],
+        .gradient_norm = result->gradient_norm,
+        .skipped_steps = state->skipped_steps,
+        .parameters = tt_parameters_size(&trainer->run->model.parameters)};
+    record.timing.step_ms = 1e3 * trainer->interval_seconds / steps;
+    record.timing.data_wait_ms = 1e3 * trainer->interval_wait / steps;
+    record.timing.tokens_per_s =
+        (double)trainer->interval_tokens /
+        (trainer->interval_seconds > 0 ? trainer->interval_seconds : 1e-9);
+    record.timing.elapsed_s = now() - trainer->started;
+    return record;
+}
+
+static tt_status validate(tt_trainer *trainer, tt_metrics_record *record, tt_error *error)
+{
+    tt_validation_result result;
+    TT_TRY(tt_validation_run(trainer, &result, error));
+    tt_training_state *state = &trainer->state;
+    record->has_validation = true;
+    record->validation_masked_lm_loss = result.step.masked_lm_loss;
+    record->validation_masked_lm_accuracy = result.step.masked_lm_accuracy;
+    record->validation_next_sentence_loss = result.step.next_sentence_loss;
+    record->validation_next_sentence_accuracy = result.step.next_sentence_accuracy;
+    record->validation_unigram_entropy = result.unigram_entropy;
+    record->validation_loss = result.step.masked_lm_loss + result.step.next_sentence_loss;
+    state->validation_loss = record->validation_loss;
+    if (isfinite(state->validation_loss) && !(state->validation_loss >= state->best_validation_loss)) {
+        state->best_validation_loss = state->validation_loss;
+        state->best_step = state->step;
+    }
+    return TT_OK;
+}
+
+static bool due(int64_t interval, const tt_trainer *trainer)
+{
+    bool last = trainer->state.phase_step == phase_of(trainer)->steps;
+    return last || (interval > 0 && trainer->state.step % interval == 0);
+}
+
+static tt_status log_step(tt_trainer *trainer, const tt_step_result *result, tt_error *error)
+{
+    const tt_recipe *recipe = &trainer->run->recipe;
+    bool validates =
+        trainer->validation_paths.count > 0 && due(recipe->validation.interval, trainer);
+    bool logs = validates || due(recipe->log.interval, trainer) || trainer->state.step == 1;
+    tt_metrics_record record = make_record(trainer, result);
+    trainer->state.validation_loss = NAN;
+    if (validates) {
+        TT_TRY(validate(trainer, &record, error));
+    }
+    tt_status status = TT_OK;
+    if (is_first_rank(trainer)) {
+        tt_progress_update(&trainer->progress, &record, logs);
+        status = logs ? tt_metrics_write(trainer->metrics, &record, error) : TT_OK;
+    }
+    if (logs) {
+        trainer->interval_seconds = trainer->interval_wait = 0;
+        trainer->interval_steps = trainer->interval_tokens = 0;
+        return tt_world_agree(&trainer->run->world, status, error);
+    }
+    return TT_OK;
+}
+
+/* --- the loop ---------------------------------------------------------------------------------------- */
+
+static void count_step(tt_trainer *trainer, const tt_batch *batch, double seconds, double wait)
+{
+    tt_training_state *state = &trainer->state;
+    const tt_recipe_phase *phase = phase_of(trainer);
+    int64_t tokens = phase->global_batch * batch->sequence_length;
+    state->step++;
+    state->phase_step++;
+    state->phase_samples += phase->global_batch;
+    state->samples += phase->global_batch;
+    state->tokens += tokens;
+    trainer->interval_steps++;
+    trainer->interval_tokens += tokens;
+    trainer->interval_seconds += seconds;
+    trainer->interval_wait += wait;
+}
+
+/* One step with all that belongs to it. `stopped`: the run was asked to end. */
+static tt_status advance(tt_trainer *trainer, bool *stopped, tt_error *error)
+{
+    double begin = now();
+    tt_batch *batch;
+    TT_TRY(tt_loader_next(trainer->loader, &batch, error));
+    *stopped = tt_step_load(&trainer->step, batch, *trainer->stop_signal != 0);
+    tt_step_run(&trainer->step, trainer->state.step, trainer->state.phase_step);
+    tt_step_result result = tt_step_read(&trainer->step);
+    count_step(trainer, batch, now() - begin, batch->wait_seconds);
+    TT_TRY(note_result(trainer, &result, error));
+    check_first_loss(trainer, &result);
+    TT_TRY(log_step(trainer, &result, error));
+    if (*stopped || due(trainer->run->recipe.checkpoint.interval, trainer)) {
+        return save_checkpoint(trainer, error);
+    }
+    return TT_OK;
+}
+
+static tt_status run_phase(tt_trainer *trainer, bool *stopped, tt_error *error)
+{
+    TT_TRY(begin_phase(trainer, error));
+    while (trainer->state.phase_step < phase_of(trainer)->steps && !*stopped) {
+        TT_TRY(advance(trainer, stopped, error));
+    }
+    return TT_OK;
+}
+
+tt_status tt_trainer_run(tt_trainer *trainer, tt_trainer_end *end, tt_error *error)
+{
+    trainer->started = now();
+    int64_t phases = (int64_t)trainer->run->recipe.phase_count;
+    bool stopped = false;
+    tt_status status = TT_OK;
+    while (status == TT_OK && !stopped && trainer->state.phase < phases) {
+        status = run_phase(trainer, &stopped, error);
+        bool finished = status == TT_OK && trainer->state.phase_step == phase_of(trainer)->steps;
+        end_phase(trainer);
+        if (finished) {
+            trainer->state.phase++;
+            trainer->state.phase_step = trainer->state.phase_samples = 0;
+        }
+    }
+    *end = trainer->state.phase < phases ? TT_TRAINER_STOPPED : TT_TRAINER_FINISHED;
+    return status;
+}
