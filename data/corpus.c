@@ -202,6 +202,11 @@ tt_corpus_format tt_corpus_current_format(const tt_corpus *corpus)
     return corpus->current_format;
 }
 
+int tt_corpus_current_file(const tt_corpus *corpus)
+{
+    return corpus->next_path - 1;
+}
+
 const char *tt_corpus_format_name(tt_corpus_format format)
 {
     static const char *const names[] = {"automatic", "blocks", "lines", "wikitext", "wikipedia"};

@@ -59,6 +59,8 @@ tt_status tt_corpus_open(const tt_corpus_options *options, tt_corpus **corpus, t
 tt_status tt_corpus_next(tt_corpus *corpus, const tt_document **document, tt_error *error);
 /* The format of the current file, as found where it is automatic. */
 tt_corpus_format tt_corpus_current_format(const tt_corpus *corpus);
+/* Number of the current file in the options' list; -1 before the first. */
+int tt_corpus_current_file(const tt_corpus *corpus);
 const char *tt_corpus_format_name(tt_corpus_format format);
 const tt_corpus_counts *tt_corpus_get_counts(const tt_corpus *corpus);
 /* Bytes of all files read so far, and in all: compressed bytes where they are compressed. */

@@ -10,10 +10,11 @@ static double now(void)
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-void tt_reading_progress_start(tt_reading_progress *progress, FILE *stream)
+void tt_reading_progress_start(tt_reading_progress *progress, FILE *stream,
+                               const char *const *paths)
 {
     *progress = (tt_reading_progress){
-        .stream = stream, .terminal = isatty(fileno(stream)) == 1, .start = now()};
+        .stream = stream, .terminal = isatty(fileno(stream)) == 1, .paths = paths, .start = now()};
     progress->last = progress->start;
 }
 
@@ -40,10 +41,12 @@ void tt_reading_progress_update(void *user, const tt_corpus *corpus,
                                 const tt_prepare_summary *summary)
 {
     tt_reading_progress *progress = user;
-    if (!progress->announced) {
-        progress->announced = true;
-        fprintf(progress->stream, "format: %s\n",
+    int file = tt_corpus_current_file(corpus);
+    if (file >= progress->announced) {
+        tt_reading_progress_end(progress);
+        fprintf(progress->stream, "reading %s as %s\n", progress->paths[file],
                 tt_corpus_format_name(tt_corpus_current_format(corpus)));
+        progress->announced = file + 1;
     }
     double time = now();
     if (time - progress->last < (progress->terminal ? 0.2 : 10.0)) {

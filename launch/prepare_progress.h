@@ -10,12 +10,15 @@
 
 typedef struct {
     FILE *stream;
-    bool terminal, announced;
-    double start, last; /* seconds */
-    int width;          /* of the line that stands on the terminal */
+    bool terminal;
+    const char *const *paths; /* of the corpus: each is named with its format when its turn comes */
+    int announced;            /* files named so far */
+    double start, last;       /* seconds */
+    int width;                /* of the line that stands on the terminal */
 } tt_reading_progress;
 
-void tt_reading_progress_start(tt_reading_progress *progress, FILE *stream);
+void tt_reading_progress_start(tt_reading_progress *progress, FILE *stream,
+                               const char *const *paths);
 /* A tt_prepare_progress; `progress` is a tt_reading_progress. */
 void tt_reading_progress_update(void *progress, const tt_corpus *corpus,
                                 const tt_prepare_summary *summary);

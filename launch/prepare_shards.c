@@ -135,13 +135,24 @@ static json_t *summary_json(const settings *settings, const tt_prepare_summary *
     return object;
 }
 
-static tt_prepare_options shard_options(const settings *settings)
+/* What the shards say about where they come from. */
+static void describe_source(const settings *settings, char *text, size_t size)
+{
+    const tt_option_list *input = &settings->input.input;
+    if (input->count == 1) {
+        snprintf(text, size, "%s", input->values[0]);
+    } else {
+        snprintf(text, size, "%s and %d more", input->values[0], input->count - 1);
+    }
+}
+
+static tt_prepare_options shard_options(const settings *settings, const char *source)
 {
     int length = (int)settings->sequence_length;
     return (tt_prepare_options){
         .output = settings->output,
         .tokenizer_path = settings->tokenizer,
-        .source = settings->input.input.values[0],
+        .source = source,
         .sequence_length = length,
         .masking = settings->masking == 1 ? TT_MASKING_STATIC : TT_MASKING_DYNAMIC,
         .max_predictions = settings->max_predictions > 0 ? (int)settings->max_predictions
@@ -172,7 +183,9 @@ static tt_status write_output(const settings *settings, tt_corpus *corpus,
     TT_TRY(tt_tokenizer_open(settings->tokenizer, &tokenizer, error));
     fprintf(stderr, "memory: buffers and open shards take at most some %.0f MB\n",
             memory_bound(settings) / 1e6);
-    const tt_prepare_options options = shard_options(settings);
+    char source[256];
+    describe_source(settings, source, sizeof source);
+    const tt_prepare_options options = shard_options(settings, source);
     tt_status status = tt_prepare_shards(corpus, tokenizer, &options, tt_reading_progress_update,
                                          progress, summary, error);
     tt_tokenizer_close(&tokenizer);
@@ -205,7 +218,7 @@ static int run(const char *name, const settings *settings)
     tt_corpus *corpus = NULL;
     tt_prepare_summary summary;
     tt_reading_progress progress;
-    tt_reading_progress_start(&progress, stderr);
+    tt_reading_progress_start(&progress, stderr, settings->input.input.values);
     tt_status status = tt_prepare_open_corpus(&settings->input, &corpus, &error);
     if (status == TT_OK) {
         status = write_output(settings, corpus, &progress, &summary, &error);

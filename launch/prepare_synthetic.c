@@ -11,7 +11,7 @@ int tt_prepare_synthetic_main(int argc, char **argv)
     bool json = false;
     tt_prepare_table table = {.count = 0};
     tt_prepare_add_option(&table, (tt_option){"documents", TT_OPTION_INTEGER, &documents, "N",
-                                              "documents to write, some 900 bytes each", NULL, 1,
+                                              "documents to write, some 750 bytes each", NULL, 1,
                                               INT64_MAX, false});
     tt_prepare_add_option(&table, (tt_option){"output", TT_OPTION_TEXT, &output, "FILE",
                                               "the text file to write, for prepare text", NULL, 0,

@@ -93,7 +93,7 @@ static int run(const char *name, const settings *settings)
     tt_tokenizer *tokenizer = NULL;
     tt_prepare_summary summary;
     tt_reading_progress progress;
-    tt_reading_progress_start(&progress, stderr);
+    tt_reading_progress_start(&progress, stderr, settings->input.input.values);
     tt_status status = tt_prepare_open_corpus(&settings->input, &corpus, &error);
     if (status == TT_OK) {
         status = train(settings, corpus, &progress, &summary, &error);
