@@ -1,0 +1,283 @@
+/* The product's encoder and classifier of tensor trains against every six_encoder*.h5, in f32. The
+ * word table is computed from the file's cores and diagonals, and its gradient taken back into
+ * them, in double precision; everything else is the product's. */
+#include "tests/reference/reference_run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORD_CORES "encoder/embedding/word_emb/tensor/"
+
+/* What stands at the beginning of a name in the file, and in the model. */
+static const char *const beginnings[][2] = {
+    {"encoder/embedding/position_emb", "bert.embeddings.position_embeddings"},
+    {"encoder/embedding/token_type_emb", "bert.embeddings.token_type_embeddings"},
+    {"encoder/embedding/layer_norm", "bert.embeddings.LayerNorm"},
+    {"classifier/fc1", "bert.pooler.dense"},
+    {"classifier/fc2", "classifier"},
+};
+
+/* The same after "encoder/encoder_blocks/<n>/" and "bert.encoder.layer.<n>.". */
+static const char *const block_beginnings[][2] = {
+    {"slf_attn/w_qs", "attention.self.query"},
+    {"slf_attn/w_ks", "attention.self.key"},
+    {"slf_attn/w_vs", "attention.self.value"},
+    {"slf_attn/fc", "attention.output.dense"},
+    {"slf_attn/layer_norm", "attention.output.LayerNorm"},
+    {"pos_ffn/fc_1", "intermediate.dense"},
+    {"pos_ffn/fc_2", "output.dense"},
+    {"pos_ffn/layer_norm", "output.LayerNorm"},
+};
+
+/* Puts the model's name for `name` together: `prefix`, the beginning's counterpart, the end's. */
+static void translate(const char *name, const char *const (*pairs)[2], int count,
+                      const char *prefix, char *model_name, size_t size)
+{
+    for (int i = 0; i < count; i++) {
+        size_t length = strlen(pairs[i][0]);
+        if (strncmp(name, pairs[i][0], length) != 0 || name[length] != '/') {
+            continue;
+        }
+        const char *end = name + length;
+        int number;
+        if (sscanf(end, "/layer/tensor/factors/%d", &number) == 1) {
+            snprintf(model_name, size, "%s%s.core_%d", prefix, pairs[i][1], number + 1);
+        } else if (sscanf(end, "/layer/tensor/rank_parameters/%d", &number) == 1) {
+            snprintf(model_name, size, "%s%s.rank_diagonal_%d", prefix, pairs[i][1], number + 1);
+        } else {
+            snprintf(model_name, size, "%s%s.%s", prefix, pairs[i][1], strrchr(end, '/') + 1);
+        }
+        return;
+    }
+    fail_msg("the model has no counterpart of %s", name);
+}
+
+static void model_name_of(const char *name, char *model_name, size_t size)
+{
+    int layer;
+    int length;
+    if (strncmp(name, WORD_CORES, strlen(WORD_CORES)) == 0) {
+        model_name[0] = 0;
+    } else if (sscanf(name, "encoder/encoder_blocks/%d/%n", &layer, &length) == 1) {
+        char prefix[64];
+        snprintf(prefix, sizeof(prefix), "bert.encoder.layer.%d.", layer);
+        translate(name + length, block_beginnings, 8, prefix, model_name, size);
+    } else {
+        translate(name, beginnings, 5, "", model_name, size);
+    }
+}
+
+/* The word table of the file, its gradients going to `parameters`. */
+static tt_double_train_matrix word_train(const tt_double_tensors *parameters, double threshold)
+{
+    tt_double_train_matrix matrix = {.threshold = threshold};
+    for (int k = 0; k < TT_DOUBLE_ORDER; k++) {
+        tt_double_tensor *core = tt_double_tensors_find(parameters, WORD_CORES "factors/%d", k);
+        tt_double_tensor *diagonal =
+            tt_double_tensors_find(parameters, WORD_CORES "rank_parameters/%d", k);
+        if (core == NULL) {
+            break;
+        }
+        matrix.ranks[k] = core->shape.extent[0];
+        matrix.rows[k] = core->shape.extent[1];
+        matrix.columns[k] = core->shape.extent[2];
+        matrix.ranks[k + 1] = core->shape.extent[3];
+        matrix.cores[k] = core->values;
+        matrix.core_gradients[k] = core->gradients;
+        matrix.diagonals[k] = diagonal == NULL ? NULL : diagonal->values;
+        matrix.diagonal_gradients[k] = diagonal == NULL ? NULL : diagonal->gradients;
+        matrix.order = k + 1;
+    }
+    return matrix;
+}
+
+/* The form of the map `name`: the file's cores with this shape, or dense. */
+static tt_linear_form read_form(const tt_reference_file *file, const tt_double_tensors *parameters,
+                                const char *shape, const char *name)
+{
+    tt_error error;
+    tt_linear_form form = {.form = TT_TENSOR_TRAIN};
+    tt_suite_succeed(tt_reference_integers(file, "/", shape, TT_MAX_ORDER, form.shape.modes,
+                                           &form.shape.order, &error),
+                     &error);
+    form.shape.input_order = form.shape.order / 2;
+    form.shape.ranks[0] = 1;
+    for (int k = 0; k < form.shape.order; k++) {
+        const tt_double_tensor *core =
+            tt_double_tensors_get(parameters, "%s/layer/tensor/factors/%d", name, k);
+        form.shape.ranks[k + 1] = core->shape.extent[2];
+    }
+    return form;
+}
+
+static tt_configuration read_configuration(const tt_reference_file *file,
+                                           const tt_double_tensors *parameters,
+                                           const tt_double_batch *batch)
+{
+    tt_configuration configuration = {
+        .hidden_size = tt_suite_integer(file, "/", "hidden"),
+        .layers = tt_suite_integer(file, "/", "n_layers"),
+        .heads = tt_suite_integer(file, "/", "heads"),
+        .intermediate_size = tt_suite_integer(file, "/", "ffn"),
+        .gelu = TT_GELU_ERF,
+        .layer_norm_epsilon = (float)tt_suite_real(file, "/", "layer_norm_eps"),
+        .initializer_range = 0.02f,
+        .threshold = (float)tt_suite_real(file, "/", "threshold"),
+    };
+    const char *block = "encoder/encoder_blocks/0";
+    char name[TT_REFERENCE_NAME];
+    snprintf(name, sizeof(name), "%s/slf_attn/w_qs", block);
+    configuration.maps[TT_MAP_ATTENTION] = read_form(file, parameters, "attention_shape", name);
+    snprintf(name, sizeof(name), "%s/pos_ffn/fc_1", block);
+    configuration.maps[TT_MAP_INTERMEDIATE] = read_form(file, parameters, "ffn1_shape", name);
+    snprintf(name, sizeof(name), "%s/pos_ffn/fc_2", block);
+    configuration.maps[TT_MAP_OUTPUT] = read_form(file, parameters, "ffn2_shape", name);
+    configuration.maps[TT_MAP_POOLER] =
+        read_form(file, parameters, "attention_shape", "classifier/fc1");
+    configuration.max_positions =
+        tt_double_tensors_get(parameters, "encoder/embedding/position_emb/weight")->shape.extent[0];
+    configuration.segment_types =
+        tt_double_tensors_get(parameters, "encoder/embedding/token_type_emb/weight")
+            ->shape.extent[0];
+    /* Rows that no token asks for have no effect, so the table ends at the largest id. */
+    for (int64_t t = 0; t < batch->batch * batch->sequence; t++) {
+        if (configuration.vocabulary_size <= batch->input_ids[t]) {
+            configuration.vocabulary_size = batch->input_ids[t] + 1;
+        }
+    }
+    return configuration;
+}
+
+static void set_words(tt_model *model, const tt_double_train_matrix *words)
+{
+    int64_t rows = model->configuration.vocabulary_size;
+    int64_t hidden = model->configuration.hidden_size;
+    double *table = tt_double_array(rows * hidden);
+    for (int64_t i = 0; i < rows; i++) {
+        tt_double_train_matrix_row(words, i, table + i * hidden);
+    }
+    tt_suite_set_parameter(&model->parameters, "bert.embeddings.word_embeddings.weight", table,
+                           rows * hidden);
+    free(table);
+}
+
+/* Takes the table's gradient back into cores and diagonals, and compares those. */
+static void compare_words(const tt_model *model, const tt_double_train_matrix *words,
+                          const tt_double_tensors *parameters, const tt_double_tensors *expected,
+                          tt_reference_check *check)
+{
+    int64_t rows = model->configuration.vocabulary_size;
+    int64_t hidden = model->configuration.hidden_size;
+    float *table = tt_suite_gradient(&model->parameters, "bert.embeddings.word_embeddings.weight",
+                                     rows * hidden);
+    double *row = tt_double_array(hidden);
+    for (int64_t i = 0; i < rows; i++) {
+        bool used = false;
+        for (int64_t j = 0; j < hidden; j++) {
+            row[j] = table[i * hidden + j];
+            used = used || row[j] != 0;
+        }
+        if (used) {
+            tt_double_train_matrix_gradient(words, i, row);
+        }
+    }
+    for (int i = 0; i < expected->count; i++) {
+        const tt_double_tensor *gradient = expected->items[i];
+        if (strncmp(gradient->name, WORD_CORES, strlen(WORD_CORES)) == 0) {
+            const tt_double_tensor *found = tt_double_tensors_get(parameters, "%s", gradient->name);
+            tt_reference_check_gradient_double(check, gradient->name, gradient->values,
+                                               found->gradients, gradient->shape.count);
+        }
+    }
+    free(row);
+    free(table);
+}
+
+static void compare_results(tt_model *model, const tt_run_batch *run, const tt_reference_file *file,
+                            const double *bias, tt_reference_check *check)
+{
+    tt_error error;
+    double *logits;
+    double *loss;
+    int64_t count = run->inputs.batch.batch * model->sentence.classes;
+    tt_suite_succeed(tt_reference_doubles(file, "logits", count, &logits, &error), &error);
+    tt_suite_succeed(tt_reference_doubles(file, "loss", 1, &loss, &error), &error);
+    float *found = tt_run_sentence_logits(model, run, bias);
+    tt_reference_check_output(check, "logits", logits, found, count);
+    tt_run_step(model, run);
+    double found_loss = tt_run_sentence_loss(model, run);
+    tt_reference_check_output_double(check, "loss", loss, &found_loss, 1);
+    free(logits);
+    free(loss);
+    free(found);
+}
+
+static void compare_model(const tt_reference_file *file, tt_double_tensors *parameters,
+                          const tt_double_tensors *gradients, const tt_double_batch *batch)
+{
+    tt_error error;
+    tt_model model;
+    tt_device *device = tt_suite_device();
+    tt_configuration configuration = read_configuration(file, parameters, batch);
+    const tt_double_tensor *classifier =
+        tt_double_tensors_get(parameters, "classifier/fc2/layer/bias");
+    tt_suite_succeed(tt_model_create_classification(&model, device, &configuration,
+                                                    classifier->shape.count, 1, false, &error),
+                     &error);
+    tt_suite_succeed(tt_model_plan(&model, batch->batch, batch->sequence, 0, true, &error), &error);
+    for (int layer = 0; layer < configuration.layers; layer++) {
+        char text[256];
+        tt_encoder_explain(&model.encoder, layer, text, sizeof(text));
+        printf("%s\n", text);
+    }
+    tt_double_train_matrix words = word_train(parameters, tt_suite_real(file, "/", "threshold"));
+    tt_run_set_parameters(&model, parameters, model_name_of);
+    set_words(&model, &words);
+    tt_run_batch run = tt_run_batch_make(device, batch);
+
+    tt_reference_check check;
+    tt_reference_check_begin(&check, "six-encoder", TT_REFERENCE_MODEL_TOLERANCE);
+    compare_results(&model, &run, file, classifier->values, &check);
+    tt_run_compare_gradients(&model, gradients, model_name_of, &check);
+    compare_words(&model, &words, parameters, gradients, &check);
+    tt_run_batch_free(&run);
+    tt_model_free(&model);
+    tt_device_destroy(&device);
+    assert_int_equal(gradients->count, parameters->count);
+    assert_true(tt_reference_check_finish(&check));
+}
+
+static int compare_file(const tt_reference_file *file)
+{
+    tt_error error;
+    tt_double_batch batch;
+    tt_double_tensors parameters;
+    tt_double_tensors gradients;
+    tt_suite_succeed(tt_double_tensors_read(file, "parameters", &parameters, &error), &error);
+    tt_suite_succeed(tt_double_tensors_read(file, "gradients", &gradients, &error), &error);
+    tt_suite_succeed(tt_double_batch_read(file, false, &batch, &error), &error);
+    compare_model(file, &parameters, &gradients, &batch);
+    tt_double_batch_free(&batch);
+    tt_double_tensors_free(&parameters);
+    tt_double_tensors_free(&gradients);
+    return 1;
+}
+
+static void test_six_encoder(void **state)
+{
+    (void)state;
+    tt_suite_files("six_encoder*.h5", compare_file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_six_encoder)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
