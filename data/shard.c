@@ -143,21 +143,88 @@ static tt_status dataset_failed(shard_file *file, const char *name, const char *
                         name, found, expected);
 }
 
+/* The extent of a dataset's chunks; its whole `shape` when it is stored in one piece. */
+static bool chunk_extent(hid_t dataset, int rank, const hsize_t *shape, hsize_t chunk[2])
+{
+    chunk[0] = shape[0];
+    chunk[1] = shape[1];
+    hid_t creation = H5Dget_create_plist(dataset);
+    bool chunked = H5Pget_layout(creation) == H5D_CHUNKED;
+    if (chunked) {
+        chunk[1] = 1;
+        H5Pget_chunk(creation, rank, chunk);
+    }
+    H5Pclose(creation);
+    return chunked;
+}
+
+/* HDF5 copies a full chunk's bytes out of what it has read, so a chunk that is too small takes it
+ * beyond the end. */
+static tt_status check_chunks(shard_file *file, const char *name, hid_t dataset, int rank,
+                              const hsize_t *shape, const hsize_t *chunk, int64_t chunk_bytes)
+{
+    hid_t creation = H5Dget_create_plist(dataset);
+    int filters = H5Pget_nfilters(creation);
+    H5Pclose(creation);
+    unsigned every_filter = filters < 32 ? (1u << filters) - 1 : UINT32_MAX;
+    hsize_t start[2];
+    for (start[0] = 0; start[0] < shape[0]; start[0] += chunk[0]) {
+        for (start[1] = 0; start[1] < shape[1]; start[1] += rank == 2 ? chunk[1] : shape[1]) {
+            unsigned skipped = 0;
+            haddr_t address = HADDR_UNDEF;
+            hsize_t stored = 0;
+            if (H5Dget_chunk_info_by_coord(dataset, start, &skipped, &address, &stored) < 0) {
+                return tt_shard_hdf5_failed(file->path, name, file->error);
+            }
+            bool plain = (skipped & every_filter) == every_filter;
+            if (address != HADDR_UNDEF && plain && (int64_t)stored < chunk_bytes) {
+                return tt_error_set(file->error, TT_INVALID_INPUT,
+                                    "%s: %s: row %llu: found a chunk of %llu bytes, expected %lld",
+                                    file->path, name, (unsigned long long)start[0],
+                                    (unsigned long long)stored, (long long)chunk_bytes);
+            }
+        }
+    }
+    return TT_OK;
+}
+
+static tt_status check_chunk_layout(shard_file *file, const char *name, hid_t dataset, int rank,
+                                    const hsize_t *shape, size_t type_size)
+{
+    hsize_t chunk[2], current[2], maximum[2];
+    if (!chunk_extent(dataset, rank, shape, chunk)) {
+        return TT_OK;
+    }
+    hid_t space = H5Dget_space(dataset);
+    H5Sget_simple_extent_dims(space, current, maximum);
+    H5Sclose(space);
+    int64_t bytes = (int64_t)type_size;
+    for (int i = 0; i < rank; i++) {
+        /* HDF5 makes no such chunks, and does not expect them when it reads. */
+        if (chunk[i] < 1 || chunk[i] > maximum[i]) {
+            return tt_error_set(file->error, TT_INVALID_INPUT,
+                                "%s: %s: found chunks of %llu by %llu values, expected at most "
+                                "the size of the dataset",
+                                file->path, name, (unsigned long long)chunk[0],
+                                (unsigned long long)(rank == 2 ? chunk[1] : 1));
+        }
+        if (__builtin_mul_overflow(bytes, chunk[i], &bytes) || bytes > MAXIMUM_CHUNK_BYTES) {
+            return tt_error_set(file->error, TT_INVALID_INPUT,
+                                "%s: %s: found chunks of more than %d bytes", file->path, name,
+                                MAXIMUM_CHUNK_BYTES);
+        }
+    }
+    return check_chunks(file, name, dataset, rank, shape, chunk, bytes);
+}
+
 /* Refuses a shape that the stored bytes cannot fill, before memory is taken for it. */
 static tt_status check_storage(shard_file *file, const char *name, hid_t dataset, int rank,
                                const hsize_t *shape, size_t type_size)
 {
-    int64_t bytes = (int64_t)type_size, chunk_bytes = (int64_t)type_size;
-    hsize_t chunk[2] = {1, 1};
-    hid_t creation = H5Dget_create_plist(dataset);
-    if (H5Pget_layout(creation) == H5D_CHUNKED) {
-        H5Pget_chunk(creation, rank, chunk);
-    }
-    H5Pclose(creation);
+    int64_t bytes = (int64_t)type_size;
     bool overflow = false;
     for (int i = 0; i < rank; i++) {
         overflow |= __builtin_mul_overflow(bytes, shape[i], &bytes);
-        overflow |= __builtin_mul_overflow(chunk_bytes, chunk[i], &chunk_bytes);
     }
     int64_t stored = (int64_t)H5Dget_storage_size(dataset);
     if (stored > file->file_bytes || stored < 0) {
@@ -168,12 +235,7 @@ static tt_status check_storage(shard_file *file, const char *name, hid_t dataset
                             "%s: %s: %lld stored bytes cannot hold %llu rows", file->path, name,
                             (long long)stored, (unsigned long long)shape[0]);
     }
-    if (chunk_bytes > MAXIMUM_CHUNK_BYTES) {
-        return tt_error_set(file->error, TT_INVALID_INPUT,
-                            "%s: %s: chunks of %lld bytes, expected at most %d", file->path, name,
-                            (long long)chunk_bytes, MAXIMUM_CHUNK_BYTES);
-    }
-    return TT_OK;
+    return check_chunk_layout(file, name, dataset, rank, shape, type_size);
 }
 
 static tt_status check_dataset(shard_file *file, const char *name, hid_t dataset, int rank,
@@ -208,7 +270,11 @@ static tt_status check_dataset(shard_file *file, const char *name, hid_t dataset
 
 static tt_status open_dataset(shard_file *file, const char *name, hid_t *dataset)
 {
-    if (H5Lexists(file->file, name, H5P_DEFAULT) <= 0) {
+    htri_t exists = H5Lexists(file->file, name, H5P_DEFAULT);
+    if (exists < 0) {
+        return tt_shard_hdf5_failed(file->path, name, file->error);
+    }
+    if (exists == 0) {
         return dataset_failed(file, name, "no such dataset", "one");
     }
     hid_t access = H5Pcreate(H5P_DATASET_ACCESS);
@@ -395,12 +461,8 @@ static int64_t block_rows(hid_t dataset, const column *column)
 {
     int64_t rows = BLOCK_BYTES / (8 * column->width);
     rows = rows > 0 ? rows : 1;
-    hsize_t chunk[2] = {1, 1};
-    hid_t creation = H5Dget_create_plist(dataset);
-    if (H5Pget_layout(creation) == H5D_CHUNKED) {
-        H5Pget_chunk(creation, column->rank, chunk);
-    }
-    H5Pclose(creation);
+    hsize_t shape[2] = {1, 1}, chunk[2];
+    chunk_extent(dataset, column->rank, shape, chunk);
     int64_t band = (int64_t)chunk[0];
     return band > 0 && band <= rows ? rows / band * band : rows;
 }

@@ -85,6 +85,8 @@ static tt_status create_file(tt_shard_writer *writer, tt_error *error)
     }
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
+    /* The formats of HDF5 1.10 on carry checksums of everything that is not data. */
+    H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
     writer->file = H5Fcreate(writer->temporary, H5F_ACC_TRUNC, H5P_DEFAULT, access);
     H5Pclose(access);
     if (writer->file < 0) {
@@ -341,16 +343,17 @@ static tt_status write_attributes(const tt_shard_writer *writer, tt_error *error
     return write_text(writer, TT_SHARD_SOURCE_ATTRIBUTE, info->source, error);
 }
 
-static tt_status sync_path(const char *path, int flags, tt_error *error)
+static tt_status sync_path(const char *path, bool is_folder, tt_error *error)
 {
-    int descriptor = open(path, flags | O_CLOEXEC);
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC | (is_folder ? O_DIRECTORY : 0));
     if (descriptor < 0) {
         return tt_error_set(error, TT_IO_FAILED, "%s: %s", path, strerror(errno));
     }
-    int synced = fsync(descriptor), reason = errno;
-    if (close(descriptor) != 0 || synced != 0) {
-        return tt_error_set(error, TT_IO_FAILED, "%s: cannot sync: %s", path,
-                            strerror(synced != 0 ? reason : errno));
+    int reason = fsync(descriptor) != 0 ? errno : 0;
+    close(descriptor);
+    /* Some file systems cannot sync a folder. */
+    if (reason != 0 && !(is_folder && reason == EINVAL)) {
+        return tt_error_set(error, TT_IO_FAILED, "%s: cannot sync: %s", path, strerror(reason));
     }
     return TT_OK;
 }
@@ -358,7 +361,7 @@ static tt_status sync_path(const char *path, int flags, tt_error *error)
 /* Makes the finished file appear under its name, for good: the folder holds the name. */
 static tt_status publish(const tt_shard_writer *writer, tt_error *error)
 {
-    TT_TRY(sync_path(writer->temporary, O_RDONLY, error));
+    TT_TRY(sync_path(writer->temporary, false, error));
     if (rename(writer->temporary, writer->path) != 0) {
         return tt_error_set(error, TT_IO_FAILED, "%s: cannot rename to %s: %s", writer->temporary,
                             writer->path, strerror(errno));
@@ -371,7 +374,7 @@ static tt_status publish(const tt_shard_writer *writer, tt_error *error)
     if (slash != NULL) {
         slash[slash == folder ? 1 : 0] = '\0';
     }
-    tt_status status = sync_path(slash != NULL ? folder : ".", O_RDONLY | O_DIRECTORY, error);
+    tt_status status = sync_path(slash != NULL ? folder : ".", true, error);
     free(folder);
     return status;
 }
