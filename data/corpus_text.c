@@ -20,6 +20,7 @@ struct tt_text_reader {
     tt_text_buffer joined; /* a WikiText line with its tokens joined */
     tt_text_buffer title;  /* of the WikiText document whose heading was just read */
     bool has_title;
+    bool after_text; /* the last WikiText line was not blank: what follows is no heading */
 };
 
 typedef struct {
@@ -87,7 +88,8 @@ static text_line trim(text_line line)
 }
 
 /* The level of a WikiText heading (" = = Career = = " has 2), 0 for any other line; `text` is then
- * what stands between the marks. */
+ * what stands between the marks. Headings come after a blank line: elsewhere such a line is the
+ * middle of a formula. */
 static int heading_level(text_line line, text_line *text)
 {
     line = trim(line);
@@ -104,6 +106,7 @@ static int heading_level(text_line line, text_line *text)
 
 static bool looks_like_wikitext(const char *bytes, size_t length)
 {
+    bool after_text = false;
     while (length > 0) {
         const char *newline = memchr(bytes, '\n', length);
         if (newline == NULL) {
@@ -111,9 +114,11 @@ static bool looks_like_wikitext(const char *bytes, size_t length)
         }
         text_line line = {bytes, (size_t)(newline - bytes)};
         text_line title;
-        if (line.length > 0 && line.bytes[0] == ' ' && heading_level(line, &title) == 1) {
+        bool spaced = line.length > 0 && line.bytes[0] == ' ';
+        if (spaced && !after_text && heading_level(line, &title) == 1) {
             return true;
         }
+        after_text = trim(line).length > 0;
         length -= line.length + 1;
         bytes = newline + 1;
     }
@@ -255,7 +260,8 @@ static tt_status next_article(tt_text_reader *reader, tt_document_builder *build
         if (!more) {
             break;
         }
-        int level = heading_level(line, &text);
+        int level = reader->after_text ? 0 : heading_level(line, &text);
+        reader->after_text = trim(line).length > 0;
         if (level == 1) {
             join_tokens(&reader->joined, text);
             reader->title.length = 0;
