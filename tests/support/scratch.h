@@ -12,9 +12,11 @@
 #include "core/error.h"
 
 #include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,12 +24,12 @@
 
 static char scratch_folder[256];
 
-/* A path below the scratch folder; valid until the eighth call after it. */
+/* A path below the scratch folder; valid for the next thirty-two calls. */
 static UNUSED const char *scratch_path(const char *name)
 {
-    static char paths[8][512];
+    static char paths[32][512];
     static int next;
-    char *path = paths[next++ % 8];
+    char *path = paths[next++ % 32];
     snprintf(path, sizeof paths[0], "%s/%s", scratch_folder, name);
     return path;
 }
@@ -103,6 +105,17 @@ static UNUSED void expect_success(tt_status status, const tt_error *error)
     if (status != TT_OK) {
         fail_msg("%s", error->message);
     }
+}
+
+/* From here on no file of this process grows beyond `bytes`, as on a full disk; 0 lifts the limit.
+ */
+static UNUSED void scratch_limit_files(uint64_t bytes)
+{
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes > 0 ? (rlim_t)bytes : limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
 /* The call failed, and its message is one line that holds `fragment`. */
