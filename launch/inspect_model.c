@@ -3,7 +3,7 @@
 
 #include "data/tokenizer.h"
 #include "launch/checkpoint_files.h"
-#include "launch/recipe_configuration.h"
+#include "launch/model_recipe.h"
 #include "launch/safetensors.h"
 
 #include <inttypes.h>
@@ -57,15 +57,13 @@ static json_t *checkpoint_json(const char *path, const tt_training_state *state,
         "validation_loss", loss_json(state->validation_loss), "best_validation_loss",
         loss_json(state->best_validation_loss), "best_step", (json_int_t)state->best_step);
     json_t *layers = json_array();
-    int64_t dense = parameters;
     for (int i = 0; i < state->layer_count; i++) {
         const tt_train_shape *shape = &state->layers[i].shape;
         json_t *layer = json_pack("{s:s}", "name", state->layers[i].name);
         tt_inspect_add_shape(layer, shape);
         json_array_append_new(layers, layer);
-        dense += tt_train_inputs(shape) * tt_train_outputs(shape) - tt_train_size(shape);
     }
-    tt_inspect_add_sizes(report, parameters, dense);
+    tt_inspect_add_sizes(report, parameters, state->dense_parameters);
     uint64_t bytes = 0;
     for (int i = 0; i < TT_CHECKPOINT_FILES; i++) {
         bytes += files[i].size;
@@ -153,7 +151,7 @@ static tt_status recipe_json(const char *path, const tt_recipe *recipe, json_t *
     tt_configuration configuration;
     int64_t vocabulary;
     TT_TRY(tokenizer_size(recipe, &vocabulary, error));
-    if (tt_recipe_configuration(recipe, vocabulary, &configuration, error) != TT_OK) {
+    if (tt_model_recipe_configuration(recipe, vocabulary, &configuration, error) != TT_OK) {
         return tt_error_prefix(error, "%s", path);
     }
     const tt_configuration twin = tt_configuration_dense_twin(&configuration);
