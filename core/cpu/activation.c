@@ -3,59 +3,59 @@
 #include "core/cpu/gelu.h"
 #include "core/cpu/vector_math.h"
 
-static void tt_gelu_row(tt_gelu kind, const float *x, int64_t count, float *y)
+/* The loops are compiled once for each kind: a choice inside them would compute both. */
+#define TT_FOR_EACH_KIND inline __attribute__((always_inline))
+
+static TT_FOR_EACH_KIND float tt_gelu_of(tt_gelu kind, float x, float *derivative)
+{
+    return kind == TT_GELU_ERF ? tt_gelu_erf(x, derivative) : tt_gelu_tanh(x, derivative);
+}
+
+static TT_FOR_EACH_KIND void tt_gelu_loop(tt_gelu kind, const float *x, int64_t count, float *y)
 {
     float unused;
-    if (kind == TT_GELU_ERF) {
 #pragma omp simd private(unused)
-        for (int64_t j = 0; j < count; j++) {
-            y[j] = tt_gelu_erf(x[j], &unused);
-        }
-    } else {
-#pragma omp simd private(unused)
-        for (int64_t j = 0; j < count; j++) {
-            y[j] = tt_gelu_tanh(x[j], &unused);
-        }
+    for (int64_t j = 0; j < count; j++) {
+        y[j] = tt_gelu_of(kind, x[j], &unused);
     }
 }
 
-/* dx may be dy. */
+/* dx = dy * gelu'(x), dx may be dy; y = gelu(x) unless y is NULL. */
+static TT_FOR_EACH_KIND void tt_gelu_gradient_loop(tt_gelu kind, const float *x, const float *dy,
+                                                   int64_t count, float *dx, float *y)
+{
+    float derivative;
+    if (y == NULL) {
+#pragma omp simd private(derivative)
+        for (int64_t j = 0; j < count; j++) {
+            tt_gelu_of(kind, x[j], &derivative);
+            dx[j] = dy[j] * derivative;
+        }
+        return;
+    }
+#pragma omp simd private(derivative)
+    for (int64_t j = 0; j < count; j++) {
+        y[j] = tt_gelu_of(kind, x[j], &derivative);
+        dx[j] = dy[j] * derivative;
+    }
+}
+
+static void tt_gelu_row(tt_gelu kind, const float *x, int64_t count, float *y)
+{
+    if (kind == TT_GELU_ERF) {
+        tt_gelu_loop(TT_GELU_ERF, x, count, y);
+    } else {
+        tt_gelu_loop(TT_GELU_TANH, x, count, y);
+    }
+}
+
 static void tt_gelu_gradient_row(tt_gelu kind, const float *x, const float *dy, int64_t count,
-                                 float *dx)
+                                 float *dx, float *y)
 {
-    float derivative;
     if (kind == TT_GELU_ERF) {
-#pragma omp simd private(derivative)
-        for (int64_t j = 0; j < count; j++) {
-            tt_gelu_erf(x[j], &derivative);
-            dx[j] = dy[j] * derivative;
-        }
+        tt_gelu_gradient_loop(TT_GELU_ERF, x, dy, count, dx, y);
     } else {
-#pragma omp simd private(derivative)
-        for (int64_t j = 0; j < count; j++) {
-            tt_gelu_tanh(x[j], &derivative);
-            dx[j] = dy[j] * derivative;
-        }
-    }
-}
-
-/* The same with y = gelu(x) besides. */
-static void tt_gelu_both_row(tt_gelu kind, const float *x, const float *dy, int64_t count,
-                             float *dx, float *y)
-{
-    float derivative;
-    if (kind == TT_GELU_ERF) {
-#pragma omp simd private(derivative)
-        for (int64_t j = 0; j < count; j++) {
-            y[j] = tt_gelu_erf(x[j], &derivative);
-            dx[j] = dy[j] * derivative;
-        }
-    } else {
-#pragma omp simd private(derivative)
-        for (int64_t j = 0; j < count; j++) {
-            y[j] = tt_gelu_tanh(x[j], &derivative);
-            dx[j] = dy[j] * derivative;
-        }
+        tt_gelu_gradient_loop(TT_GELU_TANH, x, dy, count, dx, y);
     }
 }
 
@@ -69,8 +69,7 @@ static inline void tt_add_row(const float *source, int64_t count, float *target)
 
 void tt_cpu_add_bias(tt_device *device, tt_matrix y, const float *bias)
 {
-    int team = tt_cpu_team(device, y.rows * y.columns);
-#pragma omp parallel for num_threads(team) schedule(static)
+#pragma omp parallel for num_threads(tt_cpu_row_team(device, y)) schedule(static)
     for (int64_t i = 0; i < y.rows; i++) {
         tt_add_row(bias, y.columns, tt_cpu_row(y, i));
     }
@@ -78,8 +77,7 @@ void tt_cpu_add_bias(tt_device *device, tt_matrix y, const float *bias)
 
 static void tt_add_bias_backward_block(tt_device *device, tt_matrix dy, float *bias_gradient)
 {
-    int team = tt_cpu_team(device, dy.rows * dy.columns);
-#pragma omp parallel num_threads(team)
+#pragma omp parallel num_threads(tt_cpu_row_team(device, dy))
     {
         float *partial = tt_cpu_start_partials(device, dy.columns);
 #pragma omp for schedule(static)
@@ -114,8 +112,7 @@ void tt_cpu_gelu_forward(tt_device *device, tt_gelu kind, tt_matrix x, const flo
                          tt_matrix y)
 {
     assert(x.rows == y.rows && x.columns == y.columns);
-    int team = tt_cpu_team(device, x.rows * x.columns);
-#pragma omp parallel for num_threads(team) schedule(static)
+#pragma omp parallel for num_threads(tt_cpu_row_team(device, x)) schedule(static)
     for (int64_t i = 0; i < x.rows; i++) {
         if (bias != NULL) {
             tt_add_row(bias, x.columns, tt_cpu_row(x, i));
@@ -127,8 +124,7 @@ void tt_cpu_gelu_forward(tt_device *device, tt_gelu kind, tt_matrix x, const flo
 static void tt_gelu_backward_block(tt_device *device, tt_gelu kind, tt_matrix x, tt_matrix dy,
                                    tt_matrix dx, tt_matrix y, float *bias_gradient)
 {
-    int team = tt_cpu_team(device, x.rows * x.columns);
-#pragma omp parallel num_threads(team)
+#pragma omp parallel num_threads(tt_cpu_row_team(device, x))
     {
         float *partial = NULL;
         if (bias_gradient != NULL) {
@@ -137,12 +133,8 @@ static void tt_gelu_backward_block(tt_device *device, tt_gelu kind, tt_matrix x,
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < x.rows; i++) {
             float *dx_row = tt_cpu_row(dx, i);
-            if (y.data != NULL) {
-                tt_gelu_both_row(kind, tt_cpu_row(x, i), tt_cpu_row(dy, i), x.columns, dx_row,
-                                 tt_cpu_row(y, i));
-            } else {
-                tt_gelu_gradient_row(kind, tt_cpu_row(x, i), tt_cpu_row(dy, i), x.columns, dx_row);
-            }
+            tt_gelu_gradient_row(kind, tt_cpu_row(x, i), tt_cpu_row(dy, i), x.columns, dx_row,
+                                 y.data != NULL ? tt_cpu_row(y, i) : NULL);
             if (partial != NULL) {
                 tt_add_row(dx_row, x.columns, partial);
             }
@@ -169,8 +161,7 @@ void tt_cpu_gelu_backward(tt_device *device, tt_gelu kind, tt_matrix x, tt_matri
 void tt_cpu_tanh_forward(tt_device *device, tt_matrix x, const float *bias, tt_matrix y)
 {
     assert(x.rows == y.rows && x.columns == y.columns);
-    int team = tt_cpu_team(device, x.rows * x.columns);
-#pragma omp parallel for num_threads(team) schedule(static)
+#pragma omp parallel for num_threads(tt_cpu_row_team(device, x)) schedule(static)
     for (int64_t i = 0; i < x.rows; i++) {
         const float *x_row = tt_cpu_row(x, i);
         float *y_row = tt_cpu_row(y, i);
@@ -191,8 +182,7 @@ void tt_cpu_tanh_forward(tt_device *device, tt_matrix x, const float *bias, tt_m
 static void tt_tanh_backward_block(tt_device *device, tt_matrix y, tt_matrix dy, tt_matrix dx,
                                    float *bias_gradient)
 {
-    int team = tt_cpu_team(device, y.rows * y.columns);
-#pragma omp parallel num_threads(team)
+#pragma omp parallel num_threads(tt_cpu_row_team(device, y))
     {
         float *partial = NULL;
         if (bias_gradient != NULL) {
@@ -233,8 +223,7 @@ void tt_cpu_dropout(tt_device *device, tt_matrix x, const tt_dropout *dropout)
     if (dropout->probability == 0.0f) {
         return;
     }
-    int team = tt_cpu_team(device, x.rows * x.columns);
-#pragma omp parallel for num_threads(team) schedule(static)
+#pragma omp parallel for num_threads(tt_cpu_row_team(device, x)) schedule(static)
     for (int64_t i = 0; i < x.rows; i++) {
         float multipliers[TT_DROPOUT_SPAN];
         for (int64_t first = 0; first < x.columns; first += TT_DROPOUT_SPAN) {

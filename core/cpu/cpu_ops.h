@@ -33,6 +33,11 @@ static inline int tt_cpu_team(const tt_device *device, int64_t elements)
     return worth < device->threads ? (int)worth : device->threads;
 }
 
+static inline int tt_cpu_row_team(const tt_device *device, tt_matrix matrix)
+{
+    return tt_cpu_team(device, matrix.rows * matrix.columns);
+}
+
 static inline float *tt_cpu_row(tt_matrix matrix, int64_t row)
 {
     assert(matrix.type == TT_F32);

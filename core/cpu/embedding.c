@@ -4,8 +4,7 @@ void tt_cpu_embedding_forward(tt_device *device, const tt_embedding *embedding, 
 {
     int64_t hidden = embedding->hidden, sequence = embedding->sequence;
     assert(y.rows == embedding->batch * sequence && y.columns == hidden);
-    int team = tt_cpu_team(device, y.rows * hidden);
-#pragma omp parallel for num_threads(team) schedule(static)
+#pragma omp parallel for num_threads(tt_cpu_row_team(device, y)) schedule(static)
     for (int64_t i = 0; i < y.rows; i++) {
         const float *word = embedding->word + embedding->ids[i] * hidden;
         const float *position = embedding->position + i % sequence * hidden;
@@ -40,7 +39,7 @@ void tt_cpu_embedding_backward(tt_device *device, const tt_embedding *embedding,
     (void)workspace;
     int64_t hidden = embedding->hidden, sequence = embedding->sequence;
     assert(dy.rows == embedding->batch * sequence && dy.columns == hidden);
-    int team = tt_cpu_team(device, dy.rows * hidden);
+    int team = tt_cpu_row_team(device, dy);
     int64_t piece = tt_column_piece(hidden, team);
 #pragma omp parallel for num_threads(team) schedule(static)
     for (int64_t first = 0; first < hidden; first += piece) {
@@ -63,8 +62,7 @@ void tt_cpu_embedding_backward(tt_device *device, const tt_embedding *embedding,
 void tt_cpu_gather_rows(tt_device *device, tt_matrix x, const int32_t *index, tt_matrix y)
 {
     assert(x.columns == y.columns);
-    int team = tt_cpu_team(device, y.rows * y.columns);
-#pragma omp parallel for num_threads(team) schedule(static)
+#pragma omp parallel for num_threads(tt_cpu_row_team(device, y)) schedule(static)
     for (int64_t i = 0; i < y.rows; i++) {
         memcpy(tt_cpu_row(y, i), tt_cpu_row(x, index[i]), (size_t)y.columns * sizeof(float));
     }
@@ -73,7 +71,7 @@ void tt_cpu_gather_rows(tt_device *device, tt_matrix x, const int32_t *index, tt
 void tt_cpu_scatter_rows(tt_device *device, tt_matrix dy, const int32_t *index, tt_matrix dx)
 {
     assert(dx.columns == dy.columns);
-    int team = tt_cpu_team(device, dy.rows * dy.columns);
+    int team = tt_cpu_row_team(device, dy);
     int64_t piece = tt_column_piece(dy.columns, team);
 #pragma omp parallel for num_threads(team) schedule(static)
     for (int64_t first = 0; first < dy.columns; first += piece) {

@@ -136,11 +136,10 @@ static void tt_add_losses(const tt_device *device, int team, const tt_cross_entr
 void tt_cpu_cross_entropy(tt_device *device, const tt_cross_entropy *loss)
 {
     tt_matrix logits = loss->logits;
-    int team = tt_cpu_team(device, logits.rows * logits.columns);
     bool with_gradient = loss->gradient_scale != NULL;
     bool with_bias = with_gradient && loss->bias_gradient != NULL;
     bool in_scratch = with_bias && logits.columns <= TT_BIAS_PLACES;
-#pragma omp parallel num_threads(team)
+#pragma omp parallel num_threads(tt_cpu_row_team(device, logits))
     {
         float *scratch = tt_cpu_start_partials(device, in_scratch ? logits.columns : 0);
         double loss_sum = 0.0;

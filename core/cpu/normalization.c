@@ -92,8 +92,7 @@ void tt_cpu_residual_norm_forward(tt_device *device, const tt_residual_norm *nor
 {
     assert(x.rows == y.rows && x.columns == y.columns);
     assert(norm->state.normalized.rows == x.rows && norm->state.normalized.columns == x.columns);
-    int team = tt_cpu_team(device, x.rows * x.columns);
-#pragma omp parallel for num_threads(team) schedule(static)
+#pragma omp parallel for num_threads(tt_cpu_row_team(device, x)) schedule(static)
     for (int64_t i = 0; i < x.rows; i++) {
         float *row = tt_cpu_row(norm->state.normalized, i);
         float sum = tt_residual_row(norm, x, residual, i, row);
@@ -104,8 +103,7 @@ void tt_cpu_residual_norm_forward(tt_device *device, const tt_residual_norm *nor
 
 void tt_cpu_residual_norm_output(tt_device *device, const tt_residual_norm *norm, tt_matrix y)
 {
-    int team = tt_cpu_team(device, y.rows * y.columns);
-#pragma omp parallel for num_threads(team) schedule(static)
+#pragma omp parallel for num_threads(tt_cpu_row_team(device, y)) schedule(static)
     for (int64_t i = 0; i < y.rows; i++) {
         const float *normalized = tt_cpu_row(norm->state.normalized, i);
         const float *weight = norm->weight, *shift = norm->shift;
@@ -177,8 +175,7 @@ void tt_cpu_residual_norm_backward(tt_device *device, const tt_residual_norm *no
     assert(dy.rows == dx.rows && dy.columns == dx.columns);
     assert(3 * dy.columns <= TT_CPU_THREAD_SCRATCH);
     int64_t columns = dy.columns;
-    int team = tt_cpu_team(device, dy.rows * columns);
-#pragma omp parallel num_threads(team)
+#pragma omp parallel num_threads(tt_cpu_row_team(device, dy))
     {
         float *scratch = tt_cpu_start_partials(device, 3 * columns);
         tt_norm_partials partials = {scratch, scratch + columns, scratch + 2 * columns};
