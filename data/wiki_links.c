@@ -180,7 +180,7 @@ static size_t scan_step(link_scanner *scanner, size_t i)
         if (scanner->depth > 0) {
             close_link(scanner);
         }
-        return i + 2;
+        return tt_wiki_after_removal(input, i + 2, scanner->output);
     }
     if (byte == '|' && scanner->depth > 0 && scanner->stack[scanner->depth - 1].bar == SIZE_MAX) {
         scanner->stack[scanner->depth - 1].bar = scanner->output->length;

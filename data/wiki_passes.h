@@ -11,6 +11,10 @@
 #define TT_WIKI_ESCAPED "[]{}|'=*#:;_<&"
 enum { TT_WIKI_ESCAPE = 0x0E };
 
+/* Where the next byte of `input` is read after something before `i` was left out: a line must not
+ * seem to start with a space, which has a meaning, because what stood before that space is gone. */
+size_t tt_wiki_after_removal(const tt_text_buffer *input, size_t i, const tt_text_buffer *output);
+
 /* Comments, <nowiki>, elements whose content is no text, all other tags. */
 void tt_wiki_remove_tags(const tt_text_buffer *input, tt_text_buffer *output);
 

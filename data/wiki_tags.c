@@ -182,12 +182,24 @@ static void handle_tag(tag_scanner *scanner)
         skip_element(scanner, &found, element);
     } else {
         if (strcmp(found.name, "br") == 0) {
-            tt_text_buffer_append_byte(scanner->output, ' ');
+            const tt_text_buffer *output = scanner->output;
+            bool line_start = output->length == 0 || output->bytes[output->length - 1] == '\n';
+            tt_text_buffer_append(scanner->output, " ", line_start ? 0 : 1);
         } else if (find_name(block_tags, BLOCK_COUNT, found.name) >= 0) {
             tt_text_buffer_append(scanner->output, "\n\n", 2);
         }
         scanner->position = found.end;
     }
+}
+
+size_t tt_wiki_after_removal(const tt_text_buffer *input, size_t i, const tt_text_buffer *output)
+{
+    if (output->length == 0 || output->bytes[output->length - 1] == '\n') {
+        while (i < input->length && input->bytes[i] == ' ') {
+            i++;
+        }
+    }
+    return i;
 }
 
 void tt_wiki_remove_tags(const tt_text_buffer *input, tt_text_buffer *output)
@@ -200,7 +212,11 @@ void tt_wiki_remove_tags(const tt_text_buffer *input, tt_text_buffer *output)
         tt_text_buffer_append(output, start, plain);
         scanner.position += plain;
         if (found != NULL) {
+            size_t length = output->length;
             handle_tag(&scanner);
+            if (output->length == length) {
+                scanner.position = tt_wiki_after_removal(input, scanner.position, output);
+            }
         }
     }
 }

@@ -109,7 +109,7 @@ static size_t close_braces(template_scanner *scanner, size_t i)
     if (count == 1) {
         tt_text_buffer_append_byte(scanner->output, '}');
     }
-    return i + count;
+    return tt_wiki_after_removal(scanner->input, i + count, scanner->output);
 }
 
 static void close_table(template_scanner *scanner)
