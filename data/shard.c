@@ -71,15 +71,16 @@ static tt_status read_number(shard_file *file, const char *name, hid_t type, voi
     }
     hid_t stored = H5Aget_type(attribute);
     hid_t space = H5Aget_space(attribute);
-    bool fits = H5Tget_class(stored) == H5T_INTEGER && H5Sget_simple_extent_npoints(space) == 1;
-    bool read = fits && H5Aread(attribute, type, value) >= 0;
+    tt_status status = TT_OK;
+    if (H5Tget_class(stored) != H5T_INTEGER || H5Sget_simple_extent_npoints(space) != 1) {
+        status = attribute_failed(file, name, "one whole number");
+    } else if (H5Aread(attribute, type, value) < 0) {
+        status = tt_shard_hdf5_failed(file->path, name, file->error);
+    }
     H5Sclose(space);
     H5Tclose(stored);
     H5Aclose(attribute);
-    if (!fits) {
-        return attribute_failed(file, name, "one whole number");
-    }
-    return read ? TT_OK : tt_shard_hdf5_failed(file->path, name, file->error);
+    return status;
 }
 
 /* Reads a fixed-length string into `text`, cutting what has no room. */
@@ -91,21 +92,22 @@ static tt_status read_text(shard_file *file, const char *name, char *text, size_
     }
     hid_t stored = H5Aget_type(attribute);
     hid_t space = H5Aget_space(attribute);
-    bool fits = H5Tget_class(stored) == H5T_STRING && H5Tis_variable_str(stored) == 0 &&
-                H5Sget_simple_extent_npoints(space) == 1;
     hid_t wanted = H5Tcopy(H5T_C_S1);
     H5Tset_size(wanted, room);
-    H5Tset_cset(wanted, fits ? H5Tget_cset(stored) : H5T_CSET_ASCII);
-    bool read = fits && H5Aread(attribute, wanted, text) >= 0;
+    tt_status status = TT_OK;
+    if (H5Tget_class(stored) != H5T_STRING || H5Tis_variable_str(stored) != 0 ||
+        H5Sget_simple_extent_npoints(space) != 1) {
+        status = attribute_failed(file, name, "a text of fixed length");
+    } else if (H5Tset_cset(wanted, H5Tget_cset(stored)) < 0 ||
+               H5Aread(attribute, wanted, text) < 0) {
+        status = tt_shard_hdf5_failed(file->path, name, file->error);
+    }
     text[room - 1] = '\0';
     H5Tclose(wanted);
     H5Sclose(space);
     H5Tclose(stored);
     H5Aclose(attribute);
-    if (!fits) {
-        return attribute_failed(file, name, "a text of fixed length");
-    }
-    return read ? TT_OK : tt_shard_hdf5_failed(file->path, name, file->error);
+    return status;
 }
 
 static tt_status read_attributes(shard_file *file)

@@ -25,8 +25,18 @@ const tt_shard_field tt_shard_hashes[TT_SHARD_HASHES] = {
     {"seed", offsetof(tt_shard_info, seed)},
 };
 
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* A file that a full disk keeps from being closed would crash HDF5's own clean-up at exit; it has
+ * nothing else to do, since everything here is closed explicitly. */
+static void prepare_library(void)
+{
+    H5dont_atexit();
+}
+
 void tt_shard_hdf5_lock(void)
 {
+    pthread_once(&once, prepare_library);
     pthread_mutex_lock(&hdf5_mutex);
     H5Eget_auto2(H5E_DEFAULT, &printer, &printer_data);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
@@ -42,12 +52,23 @@ typedef struct {
     char text[256];
 } cause;
 
-/* Walking upward, the first entry is the innermost one. */
+/* Walking upward, the first entry is the innermost one. Where the system refused, its own words
+ * stand far behind the start of the entry, after the time of day and the file's name. */
 static herr_t keep_innermost(unsigned depth, const H5E_error2_t *entry, void *result)
 {
-    if (depth == 0 && entry->desc != NULL) {
-        cause *found = result;
-        snprintf(found->text, sizeof found->text, "%s", entry->desc);
+    if (depth != 0 || entry->desc == NULL) {
+        return 0;
+    }
+    cause *found = result;
+    static const char before[] = "error message = '";
+    const char *system = strstr(entry->desc, before);
+    if (system == NULL) {
+        snprintf(found->text, sizeof found->text, "%.*s", (int)strcspn(entry->desc, "\n"),
+                 entry->desc);
+    } else {
+        system += sizeof before - 1;
+        snprintf(found->text, sizeof found->text, "%.*s: %.*s", (int)strcspn(entry->desc, ":,\n"),
+                 entry->desc, (int)strcspn(system, "'\n"), system);
     }
     return 0;
 }
@@ -56,7 +77,6 @@ tt_status tt_shard_hdf5_failed(const char *path, const char *what, tt_error *err
 {
     cause found = {"no cause given"};
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_innermost, &found);
-    found.text[strcspn(found.text, "\n")] = '\0';
     const char *hint = strstr(found.text, "lock") != NULL
                            ? " (on a file system without locks set HDF5_USE_FILE_LOCKING=FALSE)"
                            : "";

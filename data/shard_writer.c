@@ -239,22 +239,25 @@ static void put_mask(const tt_shard_writer *writer, column *column, int64_t leng
     memset(row + length, 0, (size_t)(column->width - length));
 }
 
-static tt_status write_column(const tt_shard_writer *writer, const column *column)
+static tt_status write_column(const tt_shard_writer *writer, const column *column, tt_error *error)
 {
     hsize_t rows = (hsize_t)writer->info.rows, count = (hsize_t)writer->waiting_rows;
     hsize_t size[2] = {rows, (hsize_t)column->width};
     hsize_t start[2] = {rows - count, 0}, block[2] = {count, (hsize_t)column->width};
     if (H5Dset_extent(column->dataset, size) < 0) {
-        return TT_IO_FAILED;
+        return tt_shard_hdf5_failed(writer->temporary, "cannot write rows", error);
     }
     hid_t in_file = H5Dget_space(column->dataset);
     hid_t in_memory = H5Screate_simple(column->rank, block, NULL);
     H5Sselect_hyperslab(in_file, H5S_SELECT_SET, start, NULL, block, NULL);
-    herr_t written = H5Dwrite(column->dataset, column->wide ? H5T_NATIVE_INT32 : H5T_NATIVE_INT8,
-                              in_memory, in_file, H5P_DEFAULT, column->waiting);
+    tt_status status = TT_OK;
+    if (H5Dwrite(column->dataset, column->wide ? H5T_NATIVE_INT32 : H5T_NATIVE_INT8, in_memory,
+                 in_file, H5P_DEFAULT, column->waiting) < 0) {
+        status = tt_shard_hdf5_failed(writer->temporary, "cannot write rows", error);
+    }
     H5Sclose(in_memory);
     H5Sclose(in_file);
-    return written < 0 ? TT_IO_FAILED : TT_OK;
+    return status;
 }
 
 static tt_status write_waiting(tt_shard_writer *writer, tt_error *error)
@@ -262,10 +265,7 @@ static tt_status write_waiting(tt_shard_writer *writer, tt_error *error)
     tt_status status = TT_OK;
     tt_shard_hdf5_lock();
     for (int i = 0; i < writer->column_count && status == TT_OK; i++) {
-        status = write_column(writer, &writer->columns[i]);
-        if (status != TT_OK) {
-            tt_shard_hdf5_failed(writer->temporary, "cannot write rows", error);
-        }
+        status = write_column(writer, &writer->columns[i], error);
     }
     tt_shard_hdf5_unlock();
     writer->waiting_rows = 0;
