@@ -61,8 +61,7 @@ static void run_product(void *user)
     timed->device->synchronize(timed->device);
 }
 
-/* Device memory with numbers in [-0.5, 0.5). */
-static float *random_floats(tt_device *device, int64_t count)
+float *tt_bench_random(tt_device *device, int64_t count)
 {
     float *memory = device->allocate(device, (size_t)count * sizeof(float));
     float chunk[4096];
@@ -81,8 +80,8 @@ static float *random_floats(tt_device *device, int64_t count)
 double tt_bench_product(tt_device *device, int64_t m, int64_t n, int64_t k, bool transpose_a,
                         bool transpose_b, double seconds)
 {
-    float *a = random_floats(device, m * k), *b = random_floats(device, k * n);
-    float *c = random_floats(device, m * n);
+    float *a = tt_bench_random(device, m * k), *b = tt_bench_random(device, k * n);
+    float *c = tt_bench_random(device, m * n);
     double time = 0;
     if (a && b && c) {
         timed_product timed = {
