@@ -58,10 +58,14 @@ tt_status tt_world_join(tt_world *world, tt_error *error)
 
 void tt_world_leave(tt_world *world)
 {
-    if (world->uses_mpi) {
-        MPI_Barrier(MPI_COMM_WORLD);
+    if (!world->uses_mpi) {
+        return;
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    world->uses_mpi = false;
+    /* A launcher that was killed takes no part in MPI_Finalize, which then may not come back. */
+    if (getppid() != 1) {
         MPI_Finalize();
-        world->uses_mpi = false;
     }
 }
 

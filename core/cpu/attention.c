@@ -51,35 +51,61 @@ static void score_tile(const head_task *head, int64_t first, int64_t rows, float
                       head->k.stride, 0.0f, scores, head->keys);
 }
 
-/* scores -> probabilities with dropout, in place; fills log_sum_exp. A row without any key is 0. */
+/* Padding keys get a score whose exponential is exactly 0. */
+static inline float masked_score(uint8_t mask, float score)
+{
+    return mask ? score : -INFINITY;
+}
+
+static float largest_score(const uint8_t *mask, const float *scores, int64_t keys)
+{
+    float largest = -INFINITY;
+#pragma omp simd reduction(max : largest)
+    for (int64_t j = 0; j < keys; j++) {
+        float score = masked_score(mask[j], scores[j]);
+        largest = score > largest ? score : largest;
+    }
+    return largest;
+}
+
+/* Multipliers of a row of probabilities: dropout's, or 1. */
+static void load_multipliers(const head_task *head, int64_t query, float *multipliers)
+{
+    if (head->dropout->probability > 0.0f) {
+        tt_dropout_row(head->dropout, head->dropout_row + query, head->keys, multipliers);
+        return;
+    }
+    for (int64_t j = 0; j < head->keys; j++) {
+        multipliers[j] = 1.0f;
+    }
+}
+
+/* scores -> probabilities with dropout, in place; fills log_sum_exp. There is at least one key. */
 static void softmax_row(const head_task *head, int64_t query, float *scores, float *multipliers)
 {
     const uint8_t *mask = head->mask;
     int64_t keys = head->keys;
-    float largest = -INFINITY;
-#pragma omp simd reduction(max : largest)
-    for (int64_t j = 0; j < keys; j++) {
-        float score = mask[j] ? scores[j] : -INFINITY;
-        scores[j] = score;
-        largest = score > largest ? score : largest;
-    }
-    float sum = 0.0f;
+    float largest = largest_score(mask, scores, keys), sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (int64_t j = 0; j < keys; j++) {
-        scores[j] = tt_exp(scores[j] - largest);
-        sum += scores[j];
+        float weight = tt_exp(masked_score(mask[j], scores[j]) - largest);
+        scores[j] = weight;
+        sum += weight;
     }
     head->log_sum_exp[query] = largest + logf(sum);
     float inverse = 1.0f / sum;
-    if (head->dropout->probability > 0.0f) {
-        tt_dropout_row(head->dropout, head->dropout_row + query, keys, multipliers);
-        for (int64_t j = 0; j < keys; j++) {
-            scores[j] *= inverse * multipliers[j];
-        }
-    } else {
-        for (int64_t j = 0; j < keys; j++) {
-            scores[j] *= inverse;
-        }
+    load_multipliers(head, query, multipliers);
+#pragma omp simd
+    for (int64_t j = 0; j < keys; j++) {
+        scores[j] *= inverse * multipliers[j];
+    }
+}
+
+/* What a sequence of nothing but padding gives. */
+static void clear_rows(rows_view view, int64_t rows, int64_t width)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        memset(view.data + i * view.stride, 0, (size_t)width * sizeof(float));
     }
 }
 
@@ -87,6 +113,10 @@ static void softmax_row(const head_task *head, int64_t query, float *scores, flo
 static void forward_head(const head_task *head, rows_view context, float *room)
 {
     float *scores = room, *multipliers = room + QUERY_TILE * head->sequence;
+    if (head->keys == 0) {
+        clear_rows(context, head->sequence, head->value_width);
+        return;
+    }
     for (int64_t first = 0; first < head->sequence; first += QUERY_TILE) {
         int64_t rows = head->sequence - first < QUERY_TILE ? head->sequence - first : QUERY_TILE;
         score_tile(head, first, rows, scores);
@@ -104,24 +134,19 @@ static void forward_head(const head_task *head, rows_view context, float *room)
 static void softmax_row_backward(const head_task *head, int64_t query, float *scores,
                                  float *d_dropped, float *multipliers)
 {
+    const uint8_t *mask = head->mask;
     int64_t keys = head->keys;
-    float log_sum = head->log_sum_exp[query];
-    if (head->dropout->probability > 0.0f) {
-        tt_dropout_row(head->dropout, head->dropout_row + query, keys, multipliers);
-    } else {
-        for (int64_t j = 0; j < keys; j++) {
-            multipliers[j] = 1.0f;
-        }
-    }
-    float weighted = 0.0f;
+    float log_sum = head->log_sum_exp[query], weighted = 0.0f;
+    load_multipliers(head, query, multipliers);
 #pragma omp simd reduction(+ : weighted)
     for (int64_t j = 0; j < keys; j++) {
-        float probability = head->mask[j] ? tt_exp(scores[j] - log_sum) : 0.0f;
+        float probability = tt_exp(masked_score(mask[j], scores[j]) - log_sum);
         float d_probability = d_dropped[j] * multipliers[j];
         weighted += probability * d_probability;
         scores[j] = probability;
         d_dropped[j] = d_probability;
     }
+#pragma omp simd
     for (int64_t j = 0; j < keys; j++) {
         d_dropped[j] = scores[j] * (d_dropped[j] - weighted);
         scores[j] *= multipliers[j];
@@ -143,6 +168,13 @@ static void backward_head(const head_task *head, rows_view d_context, rows_view 
     float *scores = room, *d_scores = room + QUERY_TILE * head->sequence;
     float *multipliers = d_scores + QUERY_TILE * head->sequence;
     int64_t keys = head->keys;
+    if (keys == 0) {
+        clear_rows(dq, head->sequence, head->width);
+        if (context.data) {
+            clear_rows(context, head->sequence, head->value_width);
+        }
+        return;
+    }
     for (int64_t first = 0; first < head->sequence; first += QUERY_TILE) {
         int64_t rows = head->sequence - first < QUERY_TILE ? head->sequence - first : QUERY_TILE;
         const float *d_rows = d_context.data + first * d_context.stride;

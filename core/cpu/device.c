@@ -1,5 +1,6 @@
 #include "core/cpu/cpu_ops.h"
 
+#include <malloc.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,6 +105,10 @@ tt_status tt_device_create_cpu(int threads, tt_device **device, tt_error *error)
     if (threads > 0) {
         omp_set_num_threads(threads); /* oneDNN takes its number from OpenMP too */
     }
+    /* oneDNN asks for packing buffers in every product; memory that goes back to the system in between
+     * costs page faults each time. */
+    mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
     tt_device *created = calloc(1, sizeof *created);
     tt_cpu_state *state = calloc(1, sizeof *state);
     if (created && state) {
