@@ -104,12 +104,11 @@ class line_iterator final : public sentencepiece::SentenceIterator
 } // namespace
 
 void *tt_sentencepiece_train(const tt_sentencepiece_setting *settings, size_t setting_count,
-                             uint32_t seed, tt_sentencepiece_next next, void *user, size_t *size,
-                             char *message, size_t message_size)
+                             tt_sentencepiece_next next, void *user, size_t *size, char *message,
+                             size_t message_size)
 {
     return guarded<void *>(message, message_size, nullptr, [&]() -> void * {
         sentencepiece::logging::SetMinLogLevel(silent_level);
-        sentencepiece::SetRandomGeneratorSeed(seed);
         std::unordered_map<std::string, std::string> arguments;
         for (size_t i = 0; i < setting_count; i++) {
             arguments[settings[i].key] = settings[i].value;

@@ -26,8 +26,8 @@ typedef struct {
  * as the bytes of a model file, which the caller frees; NULL on failure. `seed` settles which lines
  * are drawn where `input_sentence_size` limits their number. */
 void *tt_sentencepiece_train(const tt_sentencepiece_setting *settings, size_t setting_count,
-                             uint32_t seed, tt_sentencepiece_next next, void *user, size_t *size,
-                             char *message, size_t message_size);
+                             tt_sentencepiece_next next, void *user, size_t *size, char *message,
+                             size_t message_size);
 
 /* A model from the bytes of a model file; NULL on failure. */
 tt_sentencepiece *tt_sentencepiece_load(const void *bytes, size_t size, char *message,

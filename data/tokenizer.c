@@ -1,5 +1,6 @@
 #include "data/tokenizer.h"
 
+#include "core/random.h"
 #include "data/file.h"
 #include "data/sentencepiece_shim.h"
 
@@ -35,39 +36,97 @@ tt_tokenizer_options tt_tokenizer_default_options(void)
     };
 }
 
-/* The training text as the shim wants it: lines of bounded length, failures kept for later. */
+/* The lines to train on: all of the input, or an even sample of it, each at most
+ * LONGEST_TRAINING_LINE bytes. */
 typedef struct {
-    tt_tokenizer_next_line next;
-    void *user;
-    tt_status status;
-    tt_error *error;
-    const char *rest; /* of a line that is too long to be handed out at once */
-    int64_t lines;
-} training_text;
+    char **lines; /* [count]; NULL once handed out */
+    int64_t count, capacity, handed_out;
+    int64_t seen; /* lines of the input so far */
+    int64_t limit;
+    tt_random random;
+} line_sample;
 
+/* The place of the next line in the sample (reservoir sampling), or -1 where it is passed over. */
+static int64_t place_in_sample(line_sample *sample)
+{
+    int64_t number = sample->seen++;
+    if (number < sample->limit) {
+        return sample->count++;
+    }
+    uint64_t draw = (uint64_t)tt_random_u32(&sample->random) << 32;
+    draw |= tt_random_u32(&sample->random);
+    int64_t place = (int64_t)(draw % (uint64_t)sample->seen);
+    return place < sample->limit ? place : -1;
+}
+
+static tt_status add_line(line_sample *sample, const char *line, size_t length, tt_error *error)
+{
+    int64_t place = place_in_sample(sample);
+    if (place < 0) {
+        return TT_OK;
+    }
+    if (place >= sample->capacity) {
+        int64_t capacity = sample->capacity > 0 ? 2 * sample->capacity : 1024;
+        char **lines = realloc(sample->lines, (size_t)capacity * sizeof(char *));
+        if (lines == NULL) {
+            sample->count--;
+            return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for %lld lines to train on",
+                                (long long)capacity);
+        }
+        memset(lines + sample->capacity, 0, (size_t)(capacity - sample->capacity) * sizeof(char *));
+        sample->lines = lines;
+        sample->capacity = capacity;
+    }
+    free(sample->lines[place]);
+    sample->lines[place] = strndup(line, length);
+    return sample->lines[place] != NULL
+               ? TT_OK
+               : tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for a line to train on");
+}
+
+static tt_status read_lines(line_sample *sample, tt_tokenizer_next_line next, void *user,
+                            tt_error *error)
+{
+    for (;;) {
+        const char *line = NULL;
+        TT_TRY(next(user, &line, error));
+        if (line == NULL) {
+            return TT_OK;
+        }
+        while (*line != '\0') {
+            size_t length = strnlen(line, LONGEST_TRAINING_LINE);
+            while (line[length] != '\0' && length > LONGEST_TRAINING_LINE - 4 &&
+                   ((unsigned char)line[length] & 0xC0) == 0x80) {
+                length--;
+            }
+            TT_TRY(add_line(sample, line, length, error));
+            line += length;
+        }
+    }
+}
+
+/* Hands out the sample to the library, which copies what it takes. */
 static const char *next_training_line(void *user, size_t *length)
 {
-    training_text *text = user;
-    while (text->status == TT_OK && (text->rest == NULL || *text->rest == '\0')) {
-        text->status = text->next(text->user, &text->rest, text->error);
-        if (text->rest == NULL) {
-            break;
-        }
+    line_sample *sample = user;
+    if (sample->handed_out > 0) {
+        free(sample->lines[sample->handed_out - 1]);
+        sample->lines[sample->handed_out - 1] = NULL;
     }
-    if (text->status != TT_OK || text->rest == NULL) {
+    if (sample->handed_out == sample->count) {
         return NULL;
     }
-    const char *line = text->rest;
-    size_t size = strnlen(line, LONGEST_TRAINING_LINE);
-    if (line[size] != '\0') {
-        while (size > 1 && ((unsigned char)line[size] & 0xC0) == 0x80) {
-            size--;
-        }
-    }
-    text->rest = line + size;
-    text->lines++;
-    *length = size;
+    const char *line = sample->lines[sample->handed_out++];
+    *length = strlen(line);
     return line;
+}
+
+static void free_sample(line_sample *sample)
+{
+    for (int64_t i = 0; i < sample->count; i++) {
+        free(sample->lines[i]);
+    }
+    free(sample->lines);
 }
 
 static tt_status check_options(const tt_tokenizer_options *options, tt_error *error)
@@ -94,13 +153,12 @@ static tt_status check_options(const tt_tokenizer_options *options, tt_error *er
     return TT_OK;
 }
 
-static void *train_model(const tt_tokenizer_options *options, training_text *text, size_t *size,
+static void *train_model(const tt_tokenizer_options *options, line_sample *sample, size_t *size,
                          char *message, size_t message_size)
 {
-    char vocabulary_size[16], coverage[32], max_lines[24], threads[16], longest[16];
+    char vocabulary_size[16], coverage[32], threads[16], longest[16];
     snprintf(vocabulary_size, sizeof vocabulary_size, "%d", options->vocabulary_size);
     snprintf(coverage, sizeof coverage, "%.6f", options->character_coverage);
-    snprintf(max_lines, sizeof max_lines, "%lld", (long long)options->max_lines);
     snprintf(threads, sizeof threads, "%d", options->threads);
     snprintf(longest, sizeof longest, "%d", LONGEST_TRAINING_LINE);
     const tt_sentencepiece_setting settings[] = {
@@ -108,8 +166,6 @@ static void *train_model(const tt_tokenizer_options *options, training_text *tex
         {"normalization_rule_name", options->lower_case ? "nmt_nfkc_cf" : "nmt_nfkc"},
         {"vocab_size", vocabulary_size},
         {"character_coverage", coverage},
-        {"input_sentence_size", max_lines},
-        {"shuffle_input_sentence", "true"},
         {"max_sentence_length", longest},
         {"num_threads", threads},
         {"byte_fallback", "false"},
@@ -123,8 +179,8 @@ static void *train_model(const tt_tokenizer_options *options, training_text *tex
         {"eos_piece", "[SEP]"},
         {"control_symbols", "[MASK]"},
     };
-    return tt_sentencepiece_train(settings, sizeof settings / sizeof settings[0], options->seed,
-                                  next_training_line, text, size, message, message_size);
+    return tt_sentencepiece_train(settings, sizeof settings / sizeof settings[0],
+                                  next_training_line, sample, size, message, message_size);
 }
 
 static tt_status tokenizer_from_bytes(const char *path, const void *bytes, size_t size,
@@ -146,32 +202,39 @@ static tt_status check_trained(const char *path, const void *bytes, size_t size,
     return TT_OK;
 }
 
-tt_status tt_tokenizer_train(const tt_tokenizer_options *options, tt_tokenizer_next_line next,
-                             void *user, const char *path, tt_error *error)
+static tt_status train_on_sample(const tt_tokenizer_options *options, line_sample *sample,
+                                 const char *path, tt_error *error)
 {
-    TT_TRY(check_options(options, error));
-    training_text text = {.next = next, .user = user, .error = error};
-    char message[512] = "";
-    size_t size = 0;
-    void *bytes = train_model(options, &text, &size, message, sizeof message);
-    if (text.status != TT_OK) {
-        free(bytes);
-        return text.status;
-    }
-    if (text.lines == 0) {
-        free(bytes);
+    if (sample->count == 0) {
         return tt_error_set(error, TT_INVALID_INPUT, "training a tokenizer: the input has no text");
     }
+    char message[512] = "";
+    size_t size = 0;
+    void *bytes = train_model(options, sample, &size, message, sizeof message);
     if (bytes == NULL) {
         return tt_error_set(error, TT_INVALID_INPUT,
                             "training a tokenizer of %d pieces on %lld lines: %s",
-                            options->vocabulary_size, (long long)text.lines, message);
+                            options->vocabulary_size, (long long)sample->count, message);
     }
     tt_status status = check_trained(path, bytes, size, error);
     if (status == TT_OK) {
         status = tt_file_write(path, bytes, size, error);
     }
     free(bytes);
+    return status;
+}
+
+tt_status tt_tokenizer_train(const tt_tokenizer_options *options, tt_tokenizer_next_line next,
+                             void *user, const char *path, tt_error *error)
+{
+    TT_TRY(check_options(options, error));
+    line_sample sample = {.limit = options->max_lines};
+    tt_random_start(&sample.random, options->seed, 0);
+    tt_status status = read_lines(&sample, next, user, error);
+    if (status == TT_OK) {
+        status = train_on_sample(options, &sample, path, error);
+    }
+    free_sample(&sample);
     return status;
 }
 

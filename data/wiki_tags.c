@@ -100,6 +100,11 @@ static size_t skip_closer(const tag_scanner *scanner, size_t position)
     return read_tag(scanner, position, &closer) ? closer.end : position + 2;
 }
 
+static bool at_line_start(const tt_text_buffer *output)
+{
+    return output->length == 0 || output->bytes[output->length - 1] == '\n';
+}
+
 /* A comment that has a line to itself takes the line with it. */
 static void skip_comment(tag_scanner *scanner)
 {
@@ -109,9 +114,7 @@ static void skip_comment(tag_scanner *scanner)
         i = dash != NULL ? (size_t)(dash - scanner->bytes) : scanner->length;
     }
     i = i + 3 <= scanner->length ? i + 3 : scanner->length;
-    const tt_text_buffer *output = scanner->output;
-    bool line_start = output->length == 0 || output->bytes[output->length - 1] == '\n';
-    if (line_start && i < scanner->length && scanner->bytes[i] == '\n') {
+    if (at_line_start(scanner->output) && i < scanner->length && scanner->bytes[i] == '\n') {
         i++;
     }
     scanner->position = i;
@@ -154,9 +157,9 @@ static void skip_element(tag_scanner *scanner, const tag *opener, int element)
         scanner->no_closer[element] = true;
         return;
     }
-    bool line_start = scanner->output->length == 0 ||
-                      strchr("\n:", scanner->output->bytes[scanner->output->length - 1]);
-    if (strcmp(opener->name, "math") == 0 && !line_start) {
+    const tt_text_buffer *output = scanner->output;
+    bool displayed = at_line_start(output) || output->bytes[output->length - 1] == ':';
+    if (strcmp(opener->name, "math") == 0 && !displayed) {
         tt_wiki_render_formula(scanner->bytes + opener->end, closer - opener->end, scanner->output);
     }
     scanner->position = skip_closer(scanner, closer);
@@ -182,9 +185,7 @@ static void handle_tag(tag_scanner *scanner)
         skip_element(scanner, &found, element);
     } else {
         if (strcmp(found.name, "br") == 0) {
-            const tt_text_buffer *output = scanner->output;
-            bool line_start = output->length == 0 || output->bytes[output->length - 1] == '\n';
-            tt_text_buffer_append(scanner->output, " ", line_start ? 0 : 1);
+            tt_text_buffer_append(scanner->output, " ", at_line_start(scanner->output) ? 0 : 1);
         } else if (find_name(block_tags, BLOCK_COUNT, found.name) >= 0) {
             tt_text_buffer_append(scanner->output, "\n\n", 2);
         }
@@ -194,7 +195,7 @@ static void handle_tag(tag_scanner *scanner)
 
 size_t tt_wiki_after_removal(const tt_text_buffer *input, size_t i, const tt_text_buffer *output)
 {
-    if (output->length == 0 || output->bytes[output->length - 1] == '\n') {
+    if (at_line_start(output)) {
         while (i < input->length && input->bytes[i] == ' ') {
             i++;
         }
