@@ -53,7 +53,8 @@ enum { OPERATIONS = sizeof operations / sizeof *operations };
 _Static_assert(sizeof operations == sizeof(tt_ops), "the list must name every member of tt_ops");
 
 static const tt_bench_family *const families[] = {
-    &tt_bench_products,
+    &tt_bench_products, &tt_bench_activations, &tt_bench_ends,
+    &tt_bench_blocks,   &tt_bench_parameters,
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
