@@ -18,10 +18,10 @@
 #include "core/schedule.h"
 
 typedef struct {
-    tt_update_rule rule;
     tt_schedule schedule;
     double learning_rate[TT_GROUP_COUNT]; /* base rates of cores, diagonals and the dense rest */
     int64_t total_steps;                  /* of the schedule */
+    tt_update_rule rule;
     int loss_count; /* how many of the parameters' statistics must be finite, from the first on */
 } tt_optimizer_options;
 
@@ -34,8 +34,8 @@ tt_status tt_optimizer_create(const tt_parameters *parameters, const tt_optimize
 /* Sets the pointer to NULL; NULL is fine. */
 void tt_optimizer_destroy(tt_optimizer **optimizer);
 
-/* Writes to the device the number of the step in the whole run, from 0, which dropout counts, and the
- * learning rates of `schedule_step`, its number in the phase that the schedule belongs to. */
+/* Writes to the device the number of the step in the whole run, from 0, which dropout counts, and
+ * the learning rates of `schedule_step`, its number in the phase that the schedule belongs to. */
 void tt_optimizer_prepare_step(tt_optimizer *optimizer, int64_t number, int64_t schedule_step);
 /* Checks the gradients and, where all is finite, updates values and moments. */
 void tt_optimizer_apply(tt_optimizer *optimizer);

@@ -6,8 +6,8 @@ static const double epsilon = 1e-5;
 enum { STEP = 12 };
 
 typedef struct {
-    bool residual, bias;
     float probability;
+    bool residual, bias;
     bool in_place; /* y over x, d_sum over dy, and dx over d_sum where dropout allows it */
 } variant;
 
@@ -247,9 +247,9 @@ static void check_backward(tt_device *device, ops_test_shape shape, variant v)
 }
 
 static const variant variants[] = {
-    {true, true, 0.0f, false},  {true, true, 0.1f, false},   {true, true, 0.25f, true},
-    {false, false, 0.0f, true}, {false, false, 0.1f, false}, {true, false, 0.0f, true},
-    {false, true, 0.5f, false},
+    {0.0f, true, true, false},  {0.1f, true, true, false},   {0.25f, true, true, true},
+    {0.0f, false, false, true}, {0.1f, false, false, false}, {0.0f, true, false, true},
+    {0.5f, false, true, false},
 };
 enum { VARIANTS = sizeof variants / sizeof variants[0] };
 
@@ -300,7 +300,7 @@ static void test_reference_against_differences(void **state)
     (void)state;
     tt_device *device = ops_test_device(1);
     ops_test_shape shape = {3, 9, 0};
-    fixture f = make_fixture(device, shape, (variant){true, true, 0.25f, false});
+    fixture f = make_fixture(device, shape, (variant){0.25f, true, true, false});
     ops_test_matrix dy = ops_test_random(device, 3, 9, 0, 1.0, 9);
     double *all = operands(&f), *dy_values = ops_test_read(&dy);
     gradients g = reference_backward(&f, all, dy_values);
@@ -332,16 +332,17 @@ static void test_reference_against_differences(void **state)
 static void test_large_mean(void **state)
 {
     (void)state;
+    enum { COUNT = 4 * 768 };
     tt_device *device = ops_test_device(1);
     ops_test_shape shape = {4, 768, 0};
-    fixture f = make_fixture(device, shape, (variant){false, false, 0.0f, false});
+    fixture f = make_fixture(device, shape, (variant){0.0f, false, false, false});
     double *all = operands(&f), *normalized = ops_test_read(&f.normalized);
-    for (int64_t i = 0; i < 4 * 768; i++) {
+    for (int64_t i = 0; i < COUNT; i++) {
         all[i] += 1000.0;
     }
     ops_test_matrix x = ops_test_from(device, 4, 768, 0, all);
     double *rounded = ops_test_read(&x);
-    memcpy(all, rounded, 4 * 768 * sizeof *all);
+    memcpy(all, rounded, COUNT * sizeof *all);
     for (int64_t i = 0; i < 4; i++) {
         normalized_row(&f, all, i, normalized + i * 768);
     }

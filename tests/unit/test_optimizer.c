@@ -17,9 +17,9 @@ typedef struct {
 
 /* Added in another order than the flat buffers have them; one larger than a block of the update. */
 static const kind kinds[] = {
-    {TT_GROUP_DENSE, true, 40001},   {TT_GROUP_CORES, true, 1},     {TT_GROUP_DIAGONALS, false, 33},
-    {TT_GROUP_DENSE, false, 768},    {TT_GROUP_CORES, true, 20000}, {TT_GROUP_DIAGONALS, false, 7},
-    {TT_GROUP_DENSE, true, 7 * 515}, {TT_GROUP_CORES, false, 129},
+    {TT_GROUP_DENSE, true, 40001}, {TT_GROUP_CORES, true, 1},     {TT_GROUP_DIAGONALS, false, 33},
+    {TT_GROUP_DENSE, false, 768},  {TT_GROUP_CORES, true, 20000}, {TT_GROUP_DIAGONALS, false, 7},
+    {TT_GROUP_DENSE, true, 3605},  {TT_GROUP_CORES, false, 129},
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
@@ -457,6 +457,33 @@ static void test_restored_optimizer_continues(void **state)
     }
 }
 
+static bool segments_in_order;
+
+static void record_order(tt_device *device, const tt_update_rule *rule, const tt_update *update)
+{
+    (void)device;
+    (void)rule;
+    segments_in_order = update->count == KINDS;
+    for (int i = 1; i < update->count; i++) {
+        const tt_segment *before = &update->segments[i - 1];
+        segments_in_order =
+            segments_in_order && before->offset + before->count <= update->segments[i].offset;
+    }
+}
+
+static void test_segments_are_in_order_of_offset(void **state)
+{
+    (void)state;
+    fixture f;
+    make_fixture(&f, 1, default_options(false), kinds, KINDS);
+    tt_ops recording = *f.device->ops;
+    recording.update = record_order;
+    f.device->ops = &recording;
+    tt_optimizer_apply(f.optimizer);
+    assert_true(segments_in_order);
+    free_fixture(&f);
+}
+
 static void test_options_are_checked(void **state)
 {
     (void)state;
@@ -497,6 +524,7 @@ int main(void)
         cmocka_unit_test(test_steps_that_are_not_finite),
         cmocka_unit_test(test_large_gradients_are_clipped),
         cmocka_unit_test(test_restored_optimizer_continues),
+        cmocka_unit_test(test_segments_are_in_order_of_offset),
         cmocka_unit_test(test_options_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

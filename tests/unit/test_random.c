@@ -74,9 +74,9 @@ static void test_below_is_uniform(void **state)
         assert_true(value < BOUND);
         counts[value]++;
     }
-    double squares = 0.0;
+    double squares = 0.0, expected = (double)DRAWS / BOUND;
     for (int i = 0; i < BOUND; i++) {
-        squares += pow(counts[i] - DRAWS / BOUND, 2.0) / (DRAWS / BOUND);
+        squares += pow(counts[i] - expected, 2.0) / expected;
     }
     assert_true(squares < 22.5); /* chi-square with 6 degrees of freedom, one in a thousand */
     for (int i = 0; i < 100; i++) {
