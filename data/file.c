@@ -76,7 +76,8 @@ tt_status tt_file_read(const char *path, size_t limit, void **bytes, size_t *siz
 
 struct tt_file_output {
     FILE *stream;
-    char *path, *temporary;
+    char *path;
+    char *temporary; /* NULL: `path` is a device or a pipe and written to directly */
 };
 
 static void free_output(tt_file_output **output)
@@ -87,27 +88,42 @@ static void free_output(tt_file_output **output)
     *output = NULL;
 }
 
-tt_status tt_file_create(const char *path, tt_file_output **output, tt_error *error)
+static bool is_special_file(const char *path)
+{
+    struct stat information;
+    return stat(path, &information) == 0 && !S_ISREG(information.st_mode);
+}
+
+static tt_status open_output(tt_file_output *output, const char *path, tt_error *error)
 {
     size_t size = strlen(path) + 32;
+    bool direct = is_special_file(path);
+    output->path = strdup(path);
+    output->temporary = direct ? NULL : malloc(size);
+    if (output->path == NULL || (output->temporary == NULL && !direct)) {
+        return tt_error_set(error, TT_OUT_OF_MEMORY, "%s: no memory", path);
+    }
+    if (!direct) {
+        snprintf(output->temporary, size, "%s.tmp%ld", path, (long)getpid());
+    }
+    output->stream = fopen(direct ? path : output->temporary, "wb");
+    if (output->stream == NULL) {
+        return tt_error_set(error, TT_IO_FAILED, "%s: %s", path, strerror(errno));
+    }
+    return TT_OK;
+}
+
+tt_status tt_file_create(const char *path, tt_file_output **output, tt_error *error)
+{
     *output = calloc(1, sizeof **output);
     if (*output == NULL) {
         return tt_error_set(error, TT_OUT_OF_MEMORY, "%s: no memory", path);
     }
-    (*output)->path = strdup(path);
-    (*output)->temporary = malloc(size);
-    if ((*output)->path == NULL || (*output)->temporary == NULL) {
+    tt_status status = open_output(*output, path, error);
+    if (status != TT_OK) {
         free_output(output);
-        return tt_error_set(error, TT_OUT_OF_MEMORY, "%s: no memory", path);
     }
-    snprintf((*output)->temporary, size, "%s.tmp%ld", path, (long)getpid());
-    (*output)->stream = fopen((*output)->temporary, "wb");
-    if ((*output)->stream == NULL) {
-        tt_error_set(error, TT_IO_FAILED, "%s: %s", path, strerror(errno));
-        free_output(output);
-        return error->status;
-    }
-    return TT_OK;
+    return status;
 }
 
 FILE *tt_file_stream(const tt_file_output *output)
@@ -115,21 +131,32 @@ FILE *tt_file_stream(const tt_file_output *output)
     return output->stream;
 }
 
+/* Devices and pipes refuse to be synced. */
+static bool flush_output(const tt_file_output *output)
+{
+    FILE *stream = output->stream;
+    return !ferror(stream) && fflush(stream) == 0 &&
+           (output->temporary == NULL || fsync(fileno(stream)) == 0);
+}
+
 tt_status tt_file_commit(tt_file_output **output, tt_error *error)
 {
-    FILE *stream = (*output)->stream;
-    bool written = !ferror(stream) && fflush(stream) == 0 && fsync(fileno(stream)) == 0;
+    errno = 0;
+    bool written = flush_output(*output);
     int failure = errno;
-    if (fclose(stream) != 0 && written) {
+    if (fclose((*output)->stream) != 0 && written) {
         written = false;
         failure = errno;
     }
-    if (written && rename((*output)->temporary, (*output)->path) != 0) {
+    const char *temporary = (*output)->temporary;
+    if (written && temporary != NULL && rename(temporary, (*output)->path) != 0) {
         written = false;
         failure = errno;
     }
     if (!written) {
-        unlink((*output)->temporary);
+        if (temporary != NULL) {
+            unlink(temporary);
+        }
         tt_error_set(error, TT_IO_FAILED, "%s: %s", (*output)->path,
                      failure != 0 ? strerror(failure) : "writing failed");
     }
@@ -141,7 +168,9 @@ void tt_file_abandon(tt_file_output **output)
 {
     if (*output != NULL) {
         fclose((*output)->stream);
-        unlink((*output)->temporary);
+        if ((*output)->temporary != NULL) {
+            unlink((*output)->temporary);
+        }
         free_output(output);
     }
 }
