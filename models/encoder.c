@@ -105,8 +105,11 @@ static void choose_forms(tt_encoder *encoder, int64_t sequence)
         for (int half = 0; half < 2; half++) {
             double wide = tt_encoder_block_cost(encoder, layer, half, TT_WIDE, sequence);
             double thin = tt_encoder_block_cost(encoder, layer, half, TT_THIN, sequence);
+            bool takes_thin = encoder->form_choice == TT_FORM_BY_COST
+                                  ? thin < wide
+                                  : encoder->form_choice == TT_FORM_ALWAYS_THIN && isfinite(thin);
             *(half == 0 ? &block->attention_form : &block->feed_forward_form) =
-                thin < wide ? TT_THIN : TT_WIDE;
+                takes_thin ? TT_THIN : TT_WIDE;
         }
     }
 }
@@ -309,10 +312,11 @@ static void list_biases(tt_encoder *encoder, const tt_encoder_block *block)
         tt_matrix bias = row, d_bias = row;
         bias.data = tt_parameters_value(encoder->parameters, maps[i]->bias);
         d_bias.data = tt_linear_bias_gradient(maps[i]);
-        plan->bias_in[plan->bias_count] = (tt_copy){.source = bias, .target = row};
-        plan->bias_out[plan->bias_count] =
-            (tt_copy){.source = d_row, .target = d_bias, .accumulate = true};
-        plan->bias_count++;
+        plan->bias_in[plan->bias_in_count++] = (tt_copy){.source = bias, .target = row};
+        if (maps[i] != &block->key) { /* whose bias has no gradient: softmax cancels it */
+            plan->bias_out[plan->bias_out_count++] =
+                (tt_copy){.source = d_row, .target = d_bias, .accumulate = true};
+        }
     }
 }
 
@@ -460,7 +464,7 @@ void tt_encoder_materialise(tt_encoder *encoder)
 {
     tt_encoder_plan *plan = encoder->plan;
     tt_device *device = encoder->device;
-    device->ops->copy_group(device, plan->bias_in, plan->bias_count);
+    device->ops->copy_group(device, plan->bias_in, plan->bias_in_count);
     device->ops->multiply_group(device, plan->map_products, plan->map_product_count);
     device->zero(device, tt_arena_at(&plan->maps, plan->map_gradients_begin),
                  plan->map_gradients_end - plan->map_gradients_begin);
@@ -471,7 +475,7 @@ void tt_encoder_contract(tt_encoder *encoder)
     tt_encoder_plan *plan = encoder->plan;
     tt_device *device = encoder->device;
     device->ops->multiply_group(device, plan->map_backward, plan->map_backward_count);
-    device->ops->copy_group(device, plan->bias_out, plan->bias_count);
+    device->ops->copy_group(device, plan->bias_out, plan->bias_out_count);
 }
 
 static tt_embedding embedding_of(const tt_encoder *encoder, const tt_encoder_inputs *inputs)

@@ -28,6 +28,11 @@ typedef struct {
     uint32_t first_sequence;       /* number of sequence 0 in the global batch: dropout counts it */
 } tt_encoder_inputs;
 
+typedef enum { TT_WIDE, TT_THIN } tt_block_form;
+
+/* Which form the halves of a block take: what the cost model says, or one form wherever it applies. */
+typedef enum { TT_FORM_BY_COST, TT_FORM_ALWAYS_WIDE, TT_FORM_ALWAYS_THIN } tt_form_choice;
+
 typedef struct tt_encoder_block tt_encoder_block;
 
 typedef struct {
@@ -39,6 +44,7 @@ typedef struct {
     tt_norm_ids norm;
     tt_encoder_block *blocks;
     struct tt_encoder_plan *plan;
+    tt_form_choice form_choice; /* for the next plan */
     bool training;            /* dropout on */
     uint64_t seed;            /* of dropout */
     const uint32_t *step;     /* device: dropout's counter */

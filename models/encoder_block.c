@@ -407,7 +407,9 @@ static void wide_attention_backward(tt_encoder *encoder, int layer,
     int64_t columns[3];
     qkv_maps(block, maps, columns);
     for (int i = 0; i < 3; i++) {
-        view->ops->add_bias_backward(view->device, d_map[i], tt_linear_bias_gradient(maps[i]));
+        if (maps[i] != &block->key) { /* a constant along the keys, which softmax cancels */
+            view->ops->add_bias_backward(view->device, d_map[i], tt_linear_bias_gradient(maps[i]));
+        }
         tt_linear_backward(maps[i], view->hidden,
                            tt_matrix_columns(view->u_qkv, columns[i], maps[i]->rank), d_map[i],
                            scratch_u(encoder, view, maps[i]->rank), 1.0f, view->d_hidden);

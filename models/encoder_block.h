@@ -4,8 +4,6 @@
 
 #include "models/encoder.h"
 
-typedef enum { TT_WIDE, TT_THIN } tt_block_form;
-
 /* Offsets in the plan's arena of what a block keeps from forward to backward. */
 typedef struct {
     size_t u_qkv, u_o;              /* tensor trains: [tokens, ranks] */
@@ -50,7 +48,7 @@ typedef struct tt_encoder_plan {
     size_t map_gradients_begin, map_gradients_end;
     tt_product *map_products, *map_backward;
     tt_copy *bias_in, *bias_out; /* between biases and the last rows of output factors */
-    int map_product_count, map_backward_count, bias_count;
+    int map_product_count, map_backward_count, bias_in_count, bias_out_count;
     int64_t batch, sequence; /* largest micro-batch */
     bool with_gradients;
     tt_shared_room shared;
