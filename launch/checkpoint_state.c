@@ -297,7 +297,7 @@ static bool read_layer(const json_t *entry, tt_checkpoint_layer *layer)
         input_order < 1 || input_order >= (json_int_t)order) {
         return false;
     }
-    strcpy(layer->name, name);
+    snprintf(layer->name, sizeof layer->name, "%s", name);
     layer->shape.order = (int)order;
     layer->shape.input_order = (int)input_order;
     return read_integers(modes, layer->shape.modes, order) &&

@@ -36,10 +36,10 @@ static tt_status kind_of(const char *path, tt_path_kind *kind, tt_error *error)
     char start[8] = {0};
     size_t got = fread(start, 1, sizeof start, file);
     fclose(file);
-    if (got == sizeof start && memcmp(start, "\x89HDF\r\n\x1a\n", sizeof start) == 0) {
+    bool is_hdf5 = got == sizeof start && memcmp(start, "\x89HDF\r\n\x1a\n", got) == 0;
+    /* A shard by name only is opened as one, so that what is wrong with it is said. */
+    if (is_hdf5 || ends_with(path, ".hdf5") || ends_with(path, ".h5")) {
         *kind = TT_KIND_SHARD;
-    } else if (ends_with(path, ".hdf5") || ends_with(path, ".h5")) {
-        *kind = TT_KIND_SHARD; /* says what is wrong with it */
     } else if (ends_with(path, ".model") || memchr(start, '\0', got) != NULL) {
         *kind = TT_KIND_TOKENIZER;
     } else {
@@ -72,7 +72,7 @@ static tt_status inspect_folder(const char *path, json_t **report, tt_error *err
 static tt_status inspect(const char *path, const char *const *overrides, int override_count,
                          json_t **report, tt_error *error)
 {
-    tt_path_kind kind;
+    tt_path_kind kind = TT_KIND_RECIPE;
     TT_TRY(kind_of(path, &kind, error));
     if (kind != TT_KIND_RECIPE && override_count > 0) {
         return tt_error_set(error, TT_INVALID_INPUT, "%s: only a recipe takes KEY=VALUE", path);

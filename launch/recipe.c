@@ -130,7 +130,7 @@ static tt_status apply_override(const char *override, const tt_recipe_draft *dra
     char path[TT_RECIPE_PATH];
     snprintf(path, sizeof path, "%.*s", (int)length, override);
     const char *text = override + length + 1;
-    tt_override_target target = {0};
+    tt_override_target target = {.field = tt_recipe_fields};
     TT_TRY(find_target(override, length, draft->recipe, &target, error));
     if (target.whole &&
         (target.field->kind == TT_FIELD_INTEGERS || target.field->kind == TT_FIELD_TEXTS)) {
@@ -219,7 +219,7 @@ static void resolve_phases(tt_recipe *recipe)
 static tt_status resolve_names(tt_recipe *recipe, tt_error *error)
 {
     if (recipe->name[0] == '\0') {
-        strcpy(recipe->name, "run");
+        snprintf(recipe->name, sizeof recipe->name, "run");
     }
     if (recipe->output[0] == '\0' &&
         (size_t)snprintf(recipe->output, sizeof recipe->output, "runs/%s", recipe->name) >=
@@ -293,7 +293,8 @@ tt_status tt_recipe_parse(const char *name, const char *text, size_t length,
                           tt_error *error)
 {
     memset(recipe, 0, sizeof *recipe);
-    unsigned char *given = calloc(1, sizeof *recipe);
+    const size_t bytes = sizeof *recipe;
+    unsigned char *given = calloc(bytes, sizeof *given);
     if (given == NULL) {
         return tt_error_set(error, TT_OUT_OF_MEMORY, "%s: out of memory", name);
     }

@@ -201,10 +201,11 @@ static bool is_printable(const char *text)
 
 static bool read_text(const char *text, char *value)
 {
-    if (strlen(text) >= TT_RECIPE_TEXT || !is_printable(text)) {
+    size_t length = strlen(text);
+    if (length >= TT_RECIPE_TEXT || !is_printable(text)) {
         return false;
     }
-    strcpy(value, text);
+    memcpy(value, text, length + 1);
     return true;
 }
 
@@ -239,8 +240,11 @@ static void quote(const char *text, char *quoted, size_t size)
     }
     quoted[used++] = '\'';
     for (size_t i = 0; i < length && i < LONGEST && used + 5 < size; i++) {
-        unsigned char byte = (unsigned char)text[i];
-        quoted[used++] = byte < 0x20 || byte == 0x7f ? '?' : (char)byte;
+        bool control = (unsigned char)text[i] < 0x20 || text[i] == 0x7f;
+        quoted[used++] = text[i];
+        if (control) {
+            quoted[used - 1] = '?';
+        }
     }
     snprintf(quoted + used, size - used, length > LONGEST ? "...'" : "'");
 }

@@ -22,13 +22,13 @@ typedef enum {
 typedef struct tt_recipe_field {
     const char *key; /* NULL ends a table */
     tt_field_kind kind;
+    bool above_minimum;  /* the minimum itself is not allowed */
+    bool required;       /* an error when neither given nor filled in from a preset */
     size_t offset;       /* in the struct of its section */
     size_t count_offset; /* lists: of the uint64_t number of entries */
     size_t entry_size;   /* lists: bytes */
     uint64_t capacity;   /* lists: most entries */
     double minimum, maximum;
-    bool above_minimum;         /* the minimum itself is not allowed */
-    bool required;              /* an error when neither given nor filled in from a preset */
     double fallback;            /* the default of numbers, booleans and choices */
     const char *const *choices; /* ends with NULL */
     const struct tt_recipe_field *fields;
@@ -38,11 +38,11 @@ typedef struct tt_recipe_field {
 /* The root's keys. */
 extern const tt_recipe_field tt_recipe_fields[];
 
-/* A recipe being put together, with a note of what was given. */
+/* A recipe being put together, and bytes of the same number: nonzero at the offset of each value
+ * that was given. */
 typedef struct {
     tt_recipe *recipe;
-    unsigned char
-        *given; /* as long as the recipe: nonzero at the offset of a value that was given */
+    unsigned char *given;
 } tt_recipe_draft;
 
 void tt_recipe_mark_given(const tt_recipe_draft *draft, const void *value);

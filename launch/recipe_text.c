@@ -138,10 +138,11 @@ static void describe_section(FILE *stream, const tt_recipe_field *fields, const 
 {
     for (const tt_recipe_field *field = fields; field->key != NULL; field++) {
         char key[TT_RECIPE_PATH], fallback[64], expected[400];
-        snprintf(key, sizeof key, "%.90s%.32s%s", path, field->key,
-                 field->kind == TT_FIELD_SECTIONS ? ".N" : "");
+        const char *end = field->kind == TT_FIELD_SECTIONS  ? ".N."
+                          : field->kind == TT_FIELD_SECTION ? "."
+                                                            : "";
+        snprintf(key, sizeof key, "%.90s%.32s%s", path, field->key, end);
         if (field->fields != NULL) {
-            strcat(key, ".");
             describe_section(stream, field->fields, key);
             continue;
         }

@@ -159,7 +159,9 @@ static void keep_line(cyaml_log_t level, void *context, const char *format, va_l
         line[length - 1] = '\0';
     }
     for (char *c = line; *c != '\0'; c++) {
-        *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) {
+            *c = '?';
+        }
     }
 }
 
@@ -181,27 +183,43 @@ static void enter(tt_yaml_place *place, const char *step, bool is_index)
     }
 }
 
+/* Reads "LABEL'NAME' (line: N, ..." or, without a name, "LABEL(line: N, ...". */
+static bool read_step(const char *text, const char *label, char *name, size_t size,
+                      unsigned long *line)
+{
+    const char *at = strstr(text, label);
+    if (at == NULL) {
+        return false;
+    }
+    at += strlen(label);
+    if (name != NULL) {
+        size_t length = strcspn(at, "'");
+        snprintf(name, size, "%.*s", (int)(length < size ? length : size - 1), at);
+        at += length;
+    }
+    at = strstr(at, "(line: ");
+    if (at != NULL) {
+        *line = strtoul(at + strlen("(line: "), NULL, 10);
+    }
+    return at != NULL;
+}
+
 static void find_place(const tt_yaml_trace *trace, tt_yaml_place *place)
 {
     memset(place, 0, sizeof *place);
     place->section = tt_recipe_fields;
     for (int i = trace->count - 1; i > 0; i--) {
-        char key[64];
-        unsigned long line, number;
-        const char *text = strstr(trace->lines[i], "in ");
-        if (text == NULL) {
-            continue;
-        }
-        if (sscanf(text, "in mapping field '%60[a-z0-9_]' (line: %lu", key, &line) == 2) {
-            enter(place, key, false);
-            place->line = line;
-        } else if (sscanf(text, "in sequence entry '%lu' (line: %lu", &number, &line) == 2) {
+        char name[64];
+        const char *text = trace->lines[i];
+        if (read_step(text, "in mapping field '", name, sizeof name, &place->line)) {
+            enter(place, name, false);
+        } else if (read_step(text, "in sequence entry '", name, sizeof name, &place->line)) {
             /* The library counts the entry it is in. */
-            snprintf(key, sizeof key, "%lu", number > 0 ? number - 1 : 0);
-            enter(place, key, true);
-            place->line = line;
-        } else if (sscanf(text, "in mapping (line: %lu", &line) == 1) {
-            place->line = line;
+            unsigned long number = strtoul(name, NULL, 10);
+            snprintf(name, sizeof name, "%lu", number > 0 ? number - 1 : 0);
+            enter(place, name, true);
+        } else {
+            read_step(text, "in mapping ", NULL, 0, &place->line);
         }
     }
 }
@@ -398,7 +416,7 @@ static bool note_single(const tt_yaml_trace *trace, const tt_yaml_place *place,
         (place->field->kind == TT_FIELD_INTEGERS || place->field->kind == TT_FIELD_TEXTS) &&
         singles->count < TT_YAML_SINGLES && !is_single(singles, place->plain_path);
     if (applies) {
-        strcpy(singles->paths[singles->count++], place->plain_path);
+        memcpy(singles->paths[singles->count++], place->plain_path, sizeof place->plain_path);
     }
     return applies;
 }

@@ -166,7 +166,9 @@ static const char *shown(const char *name, char text[64])
 {
     snprintf(text, 64, "%.60s", name);
     for (char *c = text; *c != '\0'; c++) {
-        *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) {
+            *c = '?';
+        }
     }
     return text;
 }
@@ -247,7 +249,7 @@ static tt_status read_tensor(const char *file, const char *name, const json_t *e
     if (strlen(name) >= sizeof tensor->name || name[0] == '\0') {
         return bad_tensor(file, name, "expected a name of 1 to 255 bytes", error);
     }
-    strcpy(tensor->name, name);
+    snprintf(tensor->name, sizeof tensor->name, "%s", name);
     if (!json_is_object(entry)) {
         return bad_tensor(file, name, "expected an object with dtype, shape and data_offsets",
                           error);
@@ -374,7 +376,7 @@ static tt_status read_at(const tt_safetensors *file, uint64_t offset, void *buff
         if (got == 0) {
             return tt_error_set(error, TT_IO_FAILED,
                                 "%s: expected data at byte %llu, the file ends", file->path,
-                                (unsigned long long)(offset + done));
+                                (unsigned long long)offset + done);
         }
         done += (size_t)got;
     }
@@ -453,7 +455,7 @@ tt_status tt_safetensors_read(const tt_safetensors *file, const tt_safetensors_t
         return tt_error_set(error, TT_INVALID_INPUT,
                             "%s: %s: bytes %llu to %llu lie outside of the tensor", file->path,
                             tensor->name, (unsigned long long)offset,
-                            (unsigned long long)(offset + bytes));
+                            (unsigned long long)offset + bytes);
     }
     return read_at(file, file->data_start + tensor->begin + offset, buffer, bytes, error);
 }
