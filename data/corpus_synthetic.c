@@ -311,28 +311,36 @@ static void tell_story(story *story)
     tt_text_buffer_append_byte(story->text, '\n');
 }
 
+static tt_status write_stories(int64_t documents, uint64_t seed, const tt_file_output *output,
+                               tt_text_buffer *text, int64_t *bytes, tt_error *error)
+{
+    for (int64_t i = 0; i < documents; i++) {
+        story story;
+        text->length = 0;
+        start_story(&story, seed, i, text);
+        tell_story(&story);
+        if (text->failed) {
+            return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for a document");
+        }
+        fwrite(text->bytes, 1, text->length, tt_file_stream(output));
+        TT_TRY(tt_file_check(output, error));
+        *bytes += (int64_t)text->length;
+    }
+    return TT_OK;
+}
+
 tt_status tt_synthetic_write(int64_t documents, uint64_t seed, const char *path, int64_t *bytes,
                              tt_error *error)
 {
     tt_file_output *output = NULL;
-    TT_TRY(tt_file_create(path, &output, error));
     tt_text_buffer text = {0};
     *bytes = 0;
-    for (int64_t i = 0; i < documents && !text.failed; i++) {
-        story story;
-        text.length = 0;
-        start_story(&story, seed, i, &text);
-        tell_story(&story);
-        if (fwrite(text.bytes, 1, text.length, tt_file_stream(output)) != text.length) {
-            break; /* the commit reports it */
-        }
-        *bytes += (int64_t)text.length;
-    }
-    bool failed = text.failed;
+    TT_TRY(tt_file_create(path, &output, error));
+    tt_status status = write_stories(documents, seed, output, &text, bytes, error);
     tt_text_buffer_free(&text);
-    if (failed) {
+    if (status != TT_OK) {
         tt_file_abandon(&output);
-        return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for a document");
+        return status;
     }
     return tt_file_commit(&output, error);
 }

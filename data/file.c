@@ -131,6 +131,13 @@ FILE *tt_file_stream(const tt_file_output *output)
     return output->stream;
 }
 
+tt_status tt_file_check(const tt_file_output *output, tt_error *error)
+{
+    return ferror(output->stream)
+               ? tt_error_set(error, TT_IO_FAILED, "%s: %s", output->path, strerror(errno))
+               : TT_OK;
+}
+
 /* Devices and pipes refuse to be synced. */
 static bool flush_output(const tt_file_output *output)
 {
@@ -179,10 +186,11 @@ tt_status tt_file_write(const char *path, const void *bytes, size_t size, tt_err
 {
     tt_file_output *output = NULL;
     TT_TRY(tt_file_create(path, &output, error));
-    if (fwrite(bytes, 1, size, tt_file_stream(output)) != size) {
-        tt_error_set(error, TT_IO_FAILED, "%s: %s", path, strerror(errno));
+    fwrite(bytes, 1, size, tt_file_stream(output));
+    tt_status status = tt_file_check(output, error);
+    if (status != TT_OK) {
         tt_file_abandon(&output);
-        return error->status;
+        return status;
     }
     return tt_file_commit(&output, error);
 }

@@ -19,6 +19,9 @@ tt_status tt_file_write(const char *path, const void *bytes, size_t size, tt_err
 typedef struct tt_file_output tt_file_output;
 tt_status tt_file_create(const char *path, tt_file_output **output, tt_error *error);
 FILE *tt_file_stream(const tt_file_output *output);
+/* Whether writing has failed so far; to be called now and then, as the reason is forgotten later.
+ */
+tt_status tt_file_check(const tt_file_output *output, tt_error *error);
 /* Checks that everything was written, syncs and renames. Frees the output and sets the pointer to
  * NULL in any case; on an error no file is left. */
 tt_status tt_file_commit(tt_file_output **output, tt_error *error);

@@ -5,9 +5,11 @@
 
 #include <string.h>
 
-static tt_status write_documents(tt_corpus *corpus, FILE *stream, tt_prepare_progress progress,
-                                 void *user, tt_prepare_summary *summary, tt_error *error)
+static tt_status write_documents(tt_corpus *corpus, const tt_file_output *output,
+                                 tt_prepare_progress progress, void *user,
+                                 tt_prepare_summary *summary, tt_error *error)
 {
+    FILE *stream = tt_file_stream(output);
     for (;;) {
         const tt_document *document = NULL;
         TT_TRY(tt_corpus_next(corpus, &document, error));
@@ -19,9 +21,7 @@ static tt_status write_documents(tt_corpus *corpus, FILE *stream, tt_prepare_pro
             fputc('\n', stream);
         }
         fputc('\n', stream);
-        if (ferror(stream)) {
-            return TT_OK; /* the commit reports it */
-        }
+        TT_TRY(tt_file_check(output, error));
         summary->documents++;
         if (progress != NULL) {
             progress(user, corpus, summary);
@@ -35,8 +35,7 @@ tt_status tt_prepare_text(tt_corpus *corpus, const char *path, tt_prepare_progre
     tt_file_output *output = NULL;
     *summary = (tt_prepare_summary){0};
     TT_TRY(tt_file_create(path, &output, error));
-    tt_status status =
-        write_documents(corpus, tt_file_stream(output), progress, user, summary, error);
+    tt_status status = write_documents(corpus, output, progress, user, summary, error);
     if (status != TT_OK) {
         tt_file_abandon(&output);
         return status;
