@@ -24,8 +24,8 @@ tt_status tt_error_prefix(tt_error *error, const char *format, ...)
     va_end(arguments);
 
     char message[sizeof error->message];
-    snprintf(message, sizeof message, "%s: %.*s", prefix,
-             (int)(sizeof message - sizeof prefix - 3), error->message);
+    snprintf(message, sizeof message, "%s: %.*s", prefix, (int)(sizeof message - sizeof prefix - 3),
+             error->message);
     memcpy(error->message, message, sizeof message);
     return error->status;
 }

@@ -1,6 +1,7 @@
-/* A linear map y = x W^T + bias, dense or as a tensor train. The dense weight is [outputs, inputs], as
- * Hugging Face stores it. A map leaves its bias to whoever reads y next, since every reader makes a
- * pass over y anyway (GELU, attention, the residual norm); tt_linear.bias is theirs to add. */
+/* A linear map y = x W^T + bias, dense or as a tensor train. The dense weight is [outputs, inputs],
+ * as Hugging Face stores it. A map leaves its bias to whoever reads y next, since every reader
+ * makes a pass over y anyway (GELU, attention, the residual norm); tt_linear.bias is theirs to add.
+ */
 #ifndef TT_CORE_LINEAR_H
 #define TT_CORE_LINEAR_H
 
@@ -49,8 +50,8 @@ void tt_linear_forward(const tt_linear *linear, tt_matrix x, tt_matrix u, tt_mat
 /* y = u B alone, for tensor trains. */
 void tt_linear_expand(const tt_linear *linear, tt_matrix u, tt_matrix y);
 
-/* Adds to the gradient of W (of dA and dB); dx = beta dx + dy W unless dx.data is NULL. du: scratch,
- * [rows, rank]. The bias is not touched. */
+/* Adds to the gradient of W (of dA and dB); dx = beta dx + dy W unless dx.data is NULL. du:
+ * scratch, [rows, rank]. The bias is not touched. */
 void tt_linear_backward(const tt_linear *linear, tt_matrix x, tt_matrix u, tt_matrix dy,
                         tt_matrix du, float beta, tt_matrix dx);
 /* The half of the backward pass next to y: dB += u^T dy, du = dy B^T. */

@@ -5,11 +5,11 @@
  *    sequence b, position s being b * sequence + s.
  *  - Activations have the device's compute type; parameters, their gradients, statistics and
  *    everything the optimizer touches are f32.
- *  - Operations named *_backward ADD to parameter gradients (micro-batches accumulate) and OVERWRITE
- *    gradients of activations, unless they say otherwise.
+ *  - Operations named *_backward ADD to parameter gradients (micro-batches accumulate) and
+ * OVERWRITE gradients of activations, unless they say otherwise.
  *  - Results do not depend on timing: every sum has a fixed order for a given number of threads.
- *  - An operation allocates nothing. Where it needs scratch memory it takes it from the caller, of the
- *    size that its *_workspace function states.
+ *  - An operation allocates nothing. Where it needs scratch memory it takes it from the caller, of
+ * the size that its *_workspace function states.
  *  - Callers guarantee shapes; a violation is a programming error and asserted, not reported. */
 #ifndef TT_CORE_OPS_H
 #define TT_CORE_OPS_H
@@ -63,7 +63,7 @@ typedef struct {
     float *scaled;                /* [rows, rank] */
     const float *scaled_gradient; /* [rows, rank]: d loss / d scaled */
     float *core_gradient;         /* [rows, rank]: += scaled_gradient * kept(diagonal) */
-    float *diagonal_gradient;     /* [rank]: += sum over rows of scaled_gradient * core, 0 if pruned */
+    float *diagonal_gradient; /* [rank]: += sum over rows of scaled_gradient * core, 0 if pruned */
     int64_t rows, rank;
     float threshold;
 } tt_scaled_core;
@@ -72,7 +72,7 @@ typedef enum { TT_GELU_ERF, TT_GELU_TANH } tt_gelu;
 
 /* What LayerNorm's forward pass leaves for its backward pass. */
 typedef struct {
-    tt_matrix normalized; /* [tokens, hidden]: (x - mean) / deviation, before scale and shift */
+    tt_matrix normalized;     /* [tokens, hidden]: (x - mean) / deviation, before scale and shift */
     float *inverse_deviation; /* [tokens] */
 } tt_norm_state;
 
@@ -101,16 +101,17 @@ typedef struct {
     const float *bias;     /* [classes], added to the logits first; may be NULL */
     float *bias_gradient;  /* [classes], += ; used with gradient_scale */
     const int32_t *labels; /* [rows] */
-    const float *gradient_scale; /* one number in device memory (1 / global count); NULL: loss only */
-    float *loss_sum;       /* += sum of losses */
-    float *correct_sum;    /* += rows whose largest logit is the label (lowest index wins ties) */
+    const float
+        *gradient_scale; /* one number in device memory (1 / global count); NULL: loss only */
+    float *loss_sum;     /* += sum of losses */
+    float *correct_sum;  /* += rows whose largest logit is the label (lowest index wins ties) */
 } tt_cross_entropy;
 
 /* Scaled dot-product attention on per-head operands that are already projected.
  * q, k, v: [tokens, hidden], without their biases, which are [hidden] (may be NULL); head h owns
- * columns [h * hidden / heads, (h + 1) * hidden / heads). mask [batch, sequence]: 0 marks padding keys.
- * context [tokens, hidden] = dropout(softmax((q + bq)(k + bk)^T / sqrt(width) + mask)) (v + bv).
- * Scores are never stored; the backward pass forms them again from q, k and `log_sum_exp`. */
+ * columns [h * hidden / heads, (h + 1) * hidden / heads). mask [batch, sequence]: 0 marks padding
+ * keys. context [tokens, hidden] = dropout(softmax((q + bq)(k + bk)^T / sqrt(width) + mask)) (v +
+ * bv). Scores are never stored; the backward pass forms them again from q, k and `log_sum_exp`. */
 typedef struct {
     int64_t batch, sequence, heads;
     tt_matrix q, k, v;
@@ -122,16 +123,16 @@ typedef struct {
 } tt_attention;
 
 /* The same attention in the space of tensor-train ranks. For head h, with U^ = [U, 1]:
- * scores U^_q M_h U^_k^T, output U_o = sum over h of dropout(softmax(scores + mask)) U^_v N_h, where
- * M_h = B^_q,h B^_k,h^T / sqrt(width) and N_h = B^_v,h A_o,h are made once a step from the factors
- * (B^ is B with the bias as last row). */
+ * scores U^_q M_h U^_k^T, output U_o = sum over h of dropout(softmax(scores + mask)) U^_v N_h,
+ * where M_h = B^_q,h B^_k,h^T / sqrt(width) and N_h = B^_v,h A_o,h are made once a step from the
+ * factors (B^ is B with the bias as last row). */
 typedef struct {
     int64_t batch, sequence, heads;
     tt_matrix u; /* [tokens, rq + rk + rv]: U_q, U_k, U_v side by side */
     int64_t rank_q, rank_k, rank_v, rank_o;
-    const float *score_map;     /* M: [rq + 1, heads, rk + 1] */
-    const float *output_map;    /* N: [heads, rv + 1, ro] */
-    float *score_map_gradient;  /* the same shapes, += */
+    const float *score_map;    /* M: [rq + 1, heads, rk + 1] */
+    const float *output_map;   /* N: [heads, rv + 1, ro] */
+    float *score_map_gradient; /* the same shapes, += */
     float *output_map_gradient;
     const uint8_t *mask;
     tt_dropout dropout; /* as in tt_attention */
@@ -155,7 +156,7 @@ typedef struct {
 /* One tensor for the optimizer: a piece of the flat buffers. */
 typedef struct {
     int64_t offset, count;
-    int group;    /* tt_group: chooses the learning rate */
+    int group; /* tt_group: chooses the learning rate */
     bool decays;
 } tt_segment;
 
@@ -173,9 +174,9 @@ typedef struct {
 
 typedef struct {
     float beta1, beta2, epsilon, weight_decay;
-    float clip_norm;         /* 0: no clipping */
-    float threshold;         /* diagonals at or below it become 0 for good */
-    bool trust_ratio;        /* LAMB instead of AdamW */
+    float clip_norm;  /* 0: no clipping */
+    float threshold;  /* diagonals at or below it become 0 for good */
+    bool trust_ratio; /* LAMB instead of AdamW */
 } tt_update_rule;
 
 typedef struct {
@@ -190,7 +191,8 @@ typedef struct {
 } tt_update;
 
 typedef struct tt_ops {
-    /* Products. multiply: one large product. multiply_group: many small independent ones at once. */
+    /* Products. multiply: one large product. multiply_group: many small independent ones at once.
+     */
     void (*multiply)(tt_device *device, const tt_product *product);
     void (*multiply_group)(tt_device *device, const tt_product *products, int count);
     void (*copy_group)(tt_device *device, const tt_copy *copies, int count);
@@ -204,8 +206,8 @@ typedef struct tt_ops {
     void (*add_bias_backward)(tt_device *device, tt_matrix dy, float *bias_gradient);
 
     /* y = gelu(x + bias); `x` is overwritten with x + bias, which the backward pass needs.
-     * bias may be NULL. Backward: dx = dy * gelu'(x) (dx may be dy), y = gelu(x) again unless y.data
-     * is NULL, bias_gradient += column sums of dx unless NULL. */
+     * bias may be NULL. Backward: dx = dy * gelu'(x) (dx may be dy), y = gelu(x) again unless
+     * y.data is NULL, bias_gradient += column sums of dx unless NULL. */
     void (*gelu_forward)(tt_device *device, tt_gelu kind, tt_matrix x, const float *bias,
                          tt_matrix y);
     void (*gelu_backward)(tt_device *device, tt_gelu kind, tt_matrix x, tt_matrix dy, tt_matrix dx,
@@ -233,15 +235,16 @@ typedef struct tt_ops {
                                void *workspace);
     size_t (*embedding_workspace)(tt_device *device, int64_t tokens, int64_t vocabulary);
 
-    /* y[i] = x[index[i]]; scatter: dx[index[i]] += dy[i] (rows of dx named once or more, in order of
-     * i). */
+    /* y[i] = x[index[i]]; scatter: dx[index[i]] += dy[i] (rows of dx named once or more, in order
+     * of i). */
     void (*gather_rows)(tt_device *device, tt_matrix x, const int32_t *index, tt_matrix y);
     void (*scatter_rows)(tt_device *device, tt_matrix dy, const int32_t *index, tt_matrix dx);
 
     void (*cross_entropy)(tt_device *device, const tt_cross_entropy *loss);
 
     void (*attention_forward)(tt_device *device, const tt_attention *attention, tt_matrix context);
-    /* dq, dk, dv (overwritten) are the gradients after the biases, whose own are their column sums. */
+    /* dq, dk, dv (overwritten) are the gradients after the biases, whose own are their column sums.
+     */
     void (*attention_backward)(tt_device *device, const tt_attention *attention,
                                tt_matrix d_context, tt_matrix dq, tt_matrix dk, tt_matrix dv);
     size_t (*attention_workspace)(tt_device *device, const tt_attention *attention);

@@ -10,15 +10,15 @@ void tt_parameters_init(tt_parameters *parameters, tt_device *device)
     *parameters = (tt_parameters){.device = device};
 }
 
-tt_status tt_parameters_add(tt_parameters *parameters, const char *name, tt_group group, bool decays,
-                            int dimensions, const int64_t *shape, tt_parameter_id *id,
+tt_status tt_parameters_add(tt_parameters *parameters, const char *name, tt_group group,
+                            bool decays, int dimensions, const int64_t *shape, tt_parameter_id *id,
                             tt_error *error)
 {
     tt_parameter item = {.dimensions = dimensions, .count = 1, .group = group, .decays = decays};
     if (strlen(name) >= sizeof item.name) {
         return tt_error_set(error, TT_INVALID_INPUT,
-                            "parameter name %s: expected fewer than %zu characters, found %zu", name,
-                            sizeof item.name, strlen(name));
+                            "parameter name %s: expected fewer than %zu characters, found %zu",
+                            name, sizeof item.name, strlen(name));
     }
     if (tt_parameters_find(parameters, name) >= 0) {
         return tt_error_set(error, TT_INVALID_INPUT, "parameter name %s is used twice", name);

@@ -1,10 +1,10 @@
-/* All learnable numbers of a model in one flat buffer of f32, in three contiguous ranges (tensor cores,
- * rank diagonals, dense rest), with flat buffers of the same layout for gradients and for each
- * optimizer moment. A parameter is a name, a shape, a group and an offset; so the all-reduce works on
- * ranges, the optimizer is a few passes, and a checkpoint is a walk over names.
+/* All learnable numbers of a model in one flat buffer of f32, in three contiguous ranges (tensor
+ * cores, rank diagonals, dense rest), with flat buffers of the same layout for gradients and for
+ * each optimizer moment. A parameter is a name, a shape, a group and an offset; so the all-reduce
+ * works on ranges, the optimizer is a few passes, and a checkpoint is a walk over names.
  *
- * Use: add every parameter, allocate once, then ask for addresses. Each parameter starts at a 64-byte
- * boundary; the gaps hold zeros in every buffer and stay zero. */
+ * Use: add every parameter, allocate once, then ask for addresses. Each parameter starts at a
+ * 64-byte boundary; the gaps hold zeros in every buffer and stay zero. */
 #ifndef TT_CORE_PARAMETERS_H
 #define TT_CORE_PARAMETERS_H
 
@@ -20,7 +20,8 @@ typedef struct {
     int64_t shape[TT_MAX_DIMENSIONS];
     int64_t count; /* product of the shape */
     tt_group group;
-    bool decays;    /* weight decay and LAMB's trust ratio apply (not to biases, LayerNorm, diagonals) */
+    bool decays; /* weight decay and LAMB's trust ratio apply (not to biases, LayerNorm, diagonals)
+                  */
     int64_t offset; /* in floats, set by allocate */
 } tt_parameter;
 
@@ -43,8 +44,8 @@ typedef int tt_parameter_id;
 
 void tt_parameters_init(tt_parameters *parameters, tt_device *device);
 /* Fails on a repeated name, a name too long, or a shape that is not positive. */
-tt_status tt_parameters_add(tt_parameters *parameters, const char *name, tt_group group, bool decays,
-                            int dimensions, const int64_t *shape, tt_parameter_id *id,
+tt_status tt_parameters_add(tt_parameters *parameters, const char *name, tt_group group,
+                            bool decays, int dimensions, const int64_t *shape, tt_parameter_id *id,
                             tt_error *error);
 /* Lays out and allocates values and gradients, and the moments when `with_moments`. */
 tt_status tt_parameters_allocate(tt_parameters *parameters, bool with_moments, tt_error *error);
@@ -52,8 +53,8 @@ void tt_parameters_free(tt_parameters *parameters);
 
 float *tt_parameters_value(const tt_parameters *parameters, tt_parameter_id id);
 float *tt_parameters_gradient(const tt_parameters *parameters, tt_parameter_id id);
-/* Sets every entry to `value`, or draws it from a normal distribution: entry i of the parameter is a
- * pure function of (seed, name, i), whatever else the model holds. */
+/* Sets every entry to `value`, or draws it from a normal distribution: entry i of the parameter is
+ * a pure function of (seed, name, i), whatever else the model holds. */
 void tt_parameters_fill(tt_parameters *parameters, tt_parameter_id id, float value);
 void tt_parameters_fill_normal(tt_parameters *parameters, tt_parameter_id id, float deviation,
                                uint64_t seed);

@@ -1,6 +1,7 @@
-/* Counter-based random numbers: Philox 4x32 with ten rounds (Salmon et al., "Parallel random numbers:
- * as easy as 1, 2, 3", SC11). A number is a pure function of a key and a counter, so a resumed run, a
- * replayed graph and either device draw the same ones, in whatever order they are asked for. */
+/* Counter-based random numbers: Philox 4x32 with ten rounds (Salmon et al., "Parallel random
+ * numbers: as easy as 1, 2, 3", SC11). A number is a pure function of a key and a counter, so a
+ * resumed run, a replayed graph and either device draw the same ones, in whatever order they are
+ * asked for. */
 #ifndef TT_CORE_RANDOM_H
 #define TT_CORE_RANDOM_H
 

@@ -16,11 +16,12 @@ typedef struct {
     int count;
 } copy_list;
 
-/* Where the pieces of one train lie in the set's arena. The chains keep every partial product, which
- * the backward pass needs: prefix k is H_1...H_k, suffix k is H_k...H_m. */
+/* Where the pieces of one train lie in the set's arena. The chains keep every partial product,
+ * which the backward pass needs: prefix k is H_1...H_k, suffix k is H_k...H_m. */
 typedef struct {
     size_t scaled[TT_MAX_ORDER], scaled_gradient[TT_MAX_ORDER];
-    size_t chain[TT_MAX_ORDER], chain_gradient[TT_MAX_ORDER]; /* prefix or suffix ending at core k */
+    size_t chain[TT_MAX_ORDER],
+        chain_gradient[TT_MAX_ORDER]; /* prefix or suffix ending at core k */
     size_t b, b_gradient;
 } train_room;
 
@@ -81,8 +82,7 @@ void tt_train_initialize(const tt_train_set *set, int index, float deviation, ui
     for (int k = 0; k < shape->order; k++) {
         /* An entry is a sum over all paths of a product of m factors; with core k's deviation
          * deviation^(1/m) / sqrt(r_k) its variance is deviation^2. */
-        double spread =
-            pow(deviation, 1.0 / shape->order) / sqrt((double)shape->ranks[k + 1]);
+        double spread = pow(deviation, 1.0 / shape->order) / sqrt((double)shape->ranks[k + 1]);
         tt_parameters_fill_normal(parameters, train->cores[k], (float)spread, seed);
         if (k + 1 < shape->order) {
             tt_parameters_fill(parameters, train->diagonals[k], 1.0f);
@@ -101,8 +101,8 @@ static int64_t mode_product(const tt_train_shape *shape, int first, int last)
     return product;
 }
 
-/* Shape of the chain product that ends (prefix) or begins (suffix) at core k, as the matrix that the
- * next product uses: prefix [n_1...n_k, r_k], suffix [r_{k-1}, n_k...n_m]. */
+/* Shape of the chain product that ends (prefix) or begins (suffix) at core k, as the matrix that
+ * the next product uses: prefix [n_1...n_k, r_k], suffix [r_{k-1}, n_k...n_m]. */
 static void chain_shape(const tt_train_shape *shape, int k, int64_t *rows, int64_t *columns)
 {
     if (k < shape->input_order) {
@@ -167,8 +167,8 @@ static void reserve_factors(tt_train_set *set, size_t *a, size_t *a_gradient)
                 for (int j = i; j < set->count && plan->block_first[j] == i; j++) {
                     width += cut_rank(&set->trains[j]);
                 }
-                (pass == 0 ? a : a_gradient)[i] = tt_arena_reserve(
-                    &plan->arena, floats(width * tt_train_inputs(&train->shape)));
+                (pass == 0 ? a : a_gradient)[i] =
+                    tt_arena_reserve(&plan->arena, floats(width * tt_train_inputs(&train->shape)));
             }
         }
     }
@@ -201,8 +201,8 @@ static void resolve_factors(tt_train_set *set, const size_t *a, const size_t *a_
     }
 }
 
-/* The scaled core k and its gradient as flat memory; the last core has no diagonal and is used as it
- * is. */
+/* The scaled core k and its gradient as flat memory; the last core has no diagonal and is used as
+ * it is. */
 static float *scaled_core(const tt_train_set *set, int i, int k, bool gradient)
 {
     const tt_train *train = &set->trains[i];
@@ -211,8 +211,7 @@ static float *scaled_core(const tt_train_set *set, int i, int k, bool gradient)
                         : tt_parameters_value(set->parameters, train->cores[k]);
     }
     const train_room *room = &set->plan->rooms[i];
-    return tt_arena_at(&set->plan->arena,
-                       gradient ? room->scaled_gradient[k] : room->scaled[k]);
+    return tt_arena_at(&set->plan->arena, gradient ? room->scaled_gradient[k] : room->scaled[k]);
 }
 
 /* Chain product at core k and its gradient as flat memory. */

@@ -1,20 +1,21 @@
 /* Linear maps stored as tensor trains.
  *
  * A map with N_in = n_1...n_d inputs and N_out = n_{d+1}...n_m outputs has cores G_k of shape
- * [r_{k-1}, n_k, r_k], r_0 = r_m = 1, and a diagonal D_k of length r_k on each inner link, k = 1..m-1.
- * Entries of a diagonal at or below the threshold count as zero. With scaled cores
- * H_k = G_k diag(D_k) (H_m = G_m):
+ * [r_{k-1}, n_k, r_k], r_0 = r_m = 1, and a diagonal D_k of length r_k on each inner link, k
+ * = 1..m-1. Entries of a diagonal at or below the threshold count as zero. With scaled cores H_k =
+ * G_k diag(D_k) (H_m = G_m):
  *
  *     input factor  A = H_1 ... H_d      [N_in, r_d]
  *     output factor B = H_{d+1} ... H_m  [r_d, N_out]       the map is  x -> x A B
  *
- * (CoMERA, section 4.2: one contraction order for both passes.) The number of cores m is free, from two
- * up, and so is the cut d.
+ * (CoMERA, section 4.2: one contraction order for both passes.) The number of cores m is free, from
+ * two up, and so is the cut d.
  *
- * A and B do not depend on the data. So a tt_train_set holds all trains of a model, builds all A and B
- * once an optimizer step (materialise), lets every micro-batch add to dA and dB, and takes the chain
- * rule into cores and diagonals once a step (contract). Products of the same depth in all trains are
- * one grouped product: the number of device calls does not grow with the number of trains. */
+ * A and B do not depend on the data. So a tt_train_set holds all trains of a model, builds all A
+ * and B once an optimizer step (materialise), lets every micro-batch add to dA and dB, and takes
+ * the chain rule into cores and diagonals once a step (contract). Products of the same depth in all
+ * trains are one grouped product: the number of device calls does not grow with the number of
+ * trains. */
 #ifndef TT_CORE_TENSOR_TRAIN_H
 #define TT_CORE_TENSOR_TRAIN_H
 
@@ -24,15 +25,15 @@
 enum { TT_MAX_ORDER = 16 };
 
 typedef struct {
-    int order;                    /* m: number of cores, 2..TT_MAX_ORDER */
-    int input_order;              /* d: the first d cores carry input modes, 1..m-1 */
-    int64_t modes[TT_MAX_ORDER];  /* n_1..n_m */
+    int order;                       /* m: number of cores, 2..TT_MAX_ORDER */
+    int input_order;                 /* d: the first d cores carry input modes, 1..m-1 */
+    int64_t modes[TT_MAX_ORDER];     /* n_1..n_m */
     int64_t ranks[TT_MAX_ORDER + 1]; /* r_0..r_m */
 } tt_train_shape;
 
-/* Checks order, modes (products equal to inputs and outputs) and ranks: r_0 = r_m = 1, and each inner
- * rank between 1 and what the unfolding at its link allows, min(n_1...n_k, n_{k+1}...n_m). `name`
- * begins the error. */
+/* Checks order, modes (products equal to inputs and outputs) and ranks: r_0 = r_m = 1, and each
+ * inner rank between 1 and what the unfolding at its link allows, min(n_1...n_k, n_{k+1}...n_m).
+ * `name` begins the error. */
 tt_status tt_train_shape_check(const tt_train_shape *shape, int64_t inputs, int64_t outputs,
                                const char *name, tt_error *error);
 
@@ -42,8 +43,8 @@ tt_status tt_train_shape_check(const tt_train_shape *shape, int64_t inputs, int6
 tt_status tt_train_shape_choose(int64_t inputs, int64_t outputs, int input_order, int output_order,
                                 int64_t rank, tt_train_shape *shape, tt_error *error);
 
-/* The largest uniform rank with which the map is at least `compression` times smaller than the dense
- * one; at least 1. */
+/* The largest uniform rank with which the map is at least `compression` times smaller than the
+ * dense one; at least 1. */
 int64_t tt_train_rank_for_compression(const tt_train_shape *modes, double compression);
 
 /* The largest rank that link k (1..m-1) may have. */
@@ -75,9 +76,9 @@ typedef struct tt_train_set {
 
 void tt_train_set_init(tt_train_set *set, tt_parameters *parameters, float threshold);
 
-/* Registers the parameters "<name>.core_<k>" and "<name>.rank_diagonal_<k>" (k from 1) and returns the
- * train's number. `neighbour`: -1, or the train just added before, whose input is the same, so that
- * both A lie side by side in one matrix (Q, K, V). */
+/* Registers the parameters "<name>.core_<k>" and "<name>.rank_diagonal_<k>" (k from 1) and returns
+ * the train's number. `neighbour`: -1, or the train just added before, whose input is the same, so
+ * that both A lie side by side in one matrix (Q, K, V). */
 tt_status tt_train_set_add(tt_train_set *set, const char *name, const tt_train_shape *shape,
                            int neighbour, int *index, tt_error *error);
 

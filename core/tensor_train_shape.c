@@ -55,15 +55,16 @@ static tt_status check_orders(const tt_train_shape *shape, const char *name, tt_
                             name, TT_MAX_ORDER, shape->order);
     }
     if (shape->input_order < 1 || shape->input_order >= shape->order) {
-        return tt_error_set(error, TT_INVALID_INPUT,
-                            "%s: expected at least one input mode and one output mode, found %d and %d",
-                            name, shape->input_order, shape->order - shape->input_order);
+        return tt_error_set(
+            error, TT_INVALID_INPUT,
+            "%s: expected at least one input mode and one output mode, found %d and %d", name,
+            shape->input_order, shape->order - shape->input_order);
     }
     for (int k = 0; k < shape->order; k++) {
         if (shape->modes[k] < 1 || shape->modes[k] > 1 << 24) {
             return tt_error_set(error, TT_INVALID_INPUT,
-                                "%s: mode %d: expected a size from 1 to %d, found %lld", name, k + 1,
-                                1 << 24, (long long)shape->modes[k]);
+                                "%s: mode %d: expected a size from 1 to %d, found %lld", name,
+                                k + 1, 1 << 24, (long long)shape->modes[k]);
         }
     }
     return TT_OK;
@@ -168,9 +169,10 @@ tt_status tt_train_shape_choose(int64_t inputs, int64_t outputs, int input_order
                                 int64_t rank, tt_train_shape *shape, tt_error *error)
 {
     if (input_order < 1 || output_order < 1 || input_order + output_order > TT_MAX_ORDER) {
-        return tt_error_set(error, TT_INVALID_INPUT,
-                            "expected 1 or more modes a side and at most %d in all, found %d and %d",
-                            TT_MAX_ORDER, input_order, output_order);
+        return tt_error_set(
+            error, TT_INVALID_INPUT,
+            "expected 1 or more modes a side and at most %d in all, found %d and %d", TT_MAX_ORDER,
+            input_order, output_order);
     }
     *shape = (tt_train_shape){.order = input_order + output_order, .input_order = input_order};
     TT_TRY(split_into_modes(inputs, input_order, shape->modes, error));

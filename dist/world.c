@@ -41,7 +41,8 @@ tt_status tt_world_join(tt_world *world, tt_error *error)
     }
     int provided;
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
-        return tt_error_set(error, TT_PEER_FAILED, "MPI could not be initialised on %s", world->host);
+        return tt_error_set(error, TT_PEER_FAILED, "MPI could not be initialised on %s",
+                            world->host);
     }
     world->uses_mpi = true;
     MPI_Comm_rank(MPI_COMM_WORLD, &world->rank);
@@ -108,8 +109,8 @@ tt_status tt_world_same(const tt_world *world, const char *what, uint64_t value,
     MPI_Allreduce(both, largest, 2, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD);
     if (largest[0] != ~largest[1]) {
         tt_error_set(error, TT_PEER_FAILED,
-                     "the ranks disagree about %s: rank %d on %s has %016llx, another has %016llx", what,
-                     world->rank, world->host, (unsigned long long)value,
+                     "the ranks disagree about %s: rank %d on %s has %016llx, another has %016llx",
+                     what, world->rank, world->host, (unsigned long long)value,
                      (unsigned long long)(value == largest[0] ? ~largest[1] : largest[0]));
         error->shared = true;
         return TT_PEER_FAILED;

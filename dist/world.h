@@ -1,8 +1,8 @@
 /* The processes of a run. Under mpirun (or another launcher that speaks MPI) the world is
  * MPI_COMM_WORLD; started alone, the program is a world of one and MPI is never initialised.
  *
- * Every rank calls the same functions in the same order; that order is the only protocol. A rank that
- * cannot go on calls tt_world_abort, which ends all others within seconds. */
+ * Every rank calls the same functions in the same order; that order is the only protocol. A rank
+ * that cannot go on calls tt_world_abort, which ends all others within seconds. */
 #ifndef TT_DIST_WORLD_H
 #define TT_DIST_WORLD_H
 
@@ -18,8 +18,9 @@ typedef struct {
     bool uses_mpi;
 } tt_world;
 
-/* Joins the world. Fails when a launcher's environment says there are several processes but MPI sees
- * one (a program started by another MPI's mpirun), rather than training as many separate runs. */
+/* Joins the world. Fails when a launcher's environment says there are several processes but MPI
+ * sees one (a program started by another MPI's mpirun), rather than training as many separate runs.
+ */
 tt_status tt_world_join(tt_world *world, tt_error *error);
 /* Waits for all ranks and leaves. Nothing may be called after. */
 void tt_world_leave(tt_world *world);

@@ -107,8 +107,8 @@ double tt_bench_peak(tt_device *device)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         for (int transpose_b = 0; transpose_b < 2; transpose_b++) {
             double work = 2.0 * (double)shapes[i][0] * (double)shapes[i][1] * (double)shapes[i][2];
-            double seconds = tt_bench_product(device, shapes[i][0], shapes[i][1], shapes[i][2], false,
-                                              transpose_b, 0.25);
+            double seconds = tt_bench_product(device, shapes[i][0], shapes[i][1], shapes[i][2],
+                                              false, transpose_b, 0.25);
             peak = seconds > 0 && work / seconds > peak ? work / seconds : peak;
         }
     }
@@ -135,12 +135,14 @@ int tt_bench_main(int argc, char **argv)
         }
     }
     if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-        printf("Usage: ttrain bench COMMAND ...\n\nMeasures times, operations a second and memory on "
-               "this machine.\n\nCommands:\n");
+        printf(
+            "Usage: ttrain bench COMMAND ...\n\nMeasures times, operations a second and memory on "
+            "this machine.\n\nCommands:\n");
         for (int i = 0; i < COUNT; i++) {
             printf("  %-5s %s\n", names[i], commands[i].purpose);
         }
-        printf("\nExample:\n  ttrain bench step recipes/six_encoder/pretrain.yaml --against dense\n");
+        printf(
+            "\nExample:\n  ttrain bench step recipes/six_encoder/pretrain.yaml --against dense\n");
         return TT_EXIT_DONE;
     }
     const char *nearest = argc > 1 ? tt_suggest_nearest(argv[1], names, COUNT) : NULL;

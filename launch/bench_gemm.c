@@ -47,13 +47,13 @@ static int run(int64_t threads, bool json)
             printf("%-32s %6lld %6lld %6lld %10.3f %12.1f\n", s->name, (long long)s->m,
                    (long long)s->n, (long long)s->k, 1e3 * seconds, 1e-9 * rate);
         }
-        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:f, s:f}", "name", s->name, "m",
-                                              (json_int_t)s->m, "n", (json_int_t)s->n, "k",
+        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:f, s:f}", "name", s->name,
+                                              "m", (json_int_t)s->m, "n", (json_int_t)s->n, "k",
                                               (json_int_t)s->k, "median_s", seconds, "flops_per_s",
                                               rate));
     }
-    json_t *root = json_pack("{s:i, s:f, s:o}", "threads", device->threads, "peak_flops_per_s", peak,
-                             "products", list);
+    json_t *root = json_pack("{s:i, s:f, s:o}", "threads", device->threads, "peak_flops_per_s",
+                             peak, "products", list);
     if (json) {
         json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
         putchar('\n');
@@ -80,8 +80,9 @@ int tt_bench_gemm_main(int argc, char **argv)
     };
     const tt_command command = {.name = "bench gemm",
                                 .arguments = "",
-                                .purpose = "Measures f32 matrix products of the shapes that a training "
-                                           "step has, dense and thin, and the machine's peak.",
+                                .purpose =
+                                    "Measures f32 matrix products of the shapes that a training "
+                                    "step has, dense and thin, and the machine's peak.",
                                 .example = "ttrain bench gemm --threads 2",
                                 .options = options,
                                 .option_count = sizeof options / sizeof *options};

@@ -30,7 +30,8 @@ typedef struct {
     char explanations[LAYERS_EXPLAINED][EXPLANATION];
 } measurement;
 
-/* --- a batch of random tokens ---------------------------------------------------------------------- */
+/* --- a batch of random tokens
+ * ---------------------------------------------------------------------- */
 
 static void free_batch(tt_batch *batch)
 {
@@ -87,7 +88,8 @@ static tt_status make_batch(const tt_run *run, const tt_step_sizes *sizes, tt_ba
     return TT_OK;
 }
 
-/* --- measuring ----------------------------------------------------------------------------------------- */
+/* --- measuring
+ * ----------------------------------------------------------------------------------------- */
 
 static tt_status time_steps(const tt_run *run, tt_step *step, const tt_batch *batch, int steps,
                             measurement *result, tt_error *error)
@@ -99,8 +101,8 @@ static tt_status time_steps(const tt_run *run, tt_step *step, const tt_batch *ba
         tt_step_run(step, i + 2, 0);
         tt_step_result read = tt_step_read(step);
         if (!read.finite) {
-            return tt_error_set(error, TT_DEVICE_FAILED,
-                                "step %d: loss or gradient is not finite", i + 2);
+            return tt_error_set(error, TT_DEVICE_FAILED, "step %d: loss or gradient is not finite",
+                                i + 2);
         }
         if (i >= 0) {
             times[i] = tt_bench_now() - begin;
@@ -119,7 +121,8 @@ static tt_status measure_model(tt_run *run, const bench_options *options, measur
     int64_t rows = global / run->world.size;
     tt_step_sizes sizes = {
         .rows = rows,
-        .micro_batch = phase->micro_batch > 0 && phase->micro_batch < rows ? phase->micro_batch : rows,
+        .micro_batch =
+            phase->micro_batch > 0 && phase->micro_batch < rows ? phase->micro_batch : rows,
         .sequence_length =
             options->sequence_length > 0 ? options->sequence_length : phase->sequence_length,
         .max_predictions = phase->max_predictions};
@@ -138,8 +141,8 @@ static tt_status measure_model(tt_run *run, const bench_options *options, measur
         status = time_steps(run, &step, &batch, (int)options->steps, result, error);
     }
     result->tokens = rows * run->world.size * sizes.sequence_length;
-    result->flops_per_step = tt_configuration_flops(
-        &run->configuration, rows * run->world.size, sizes.sequence_length, sizes.max_predictions);
+    result->flops_per_step = tt_configuration_flops(&run->configuration, rows * run->world.size,
+                                                    sizes.sequence_length, sizes.max_predictions);
     free_batch(&batch);
     if (status == TT_OK) {
         result->parameters = tt_parameters_size(&run->model.parameters);
@@ -236,14 +239,16 @@ static void measure_apart(const tt_run *run, const bench_options *options, measu
         waitpid(child, &child_status, 0);
     }
     if (!received) {
-        result->status = tt_error_set(&result->error, TT_OUT_OF_MEMORY,
-                                      "the measuring process ended early (status %d): was there enough "
-                                      "memory?",
-                                      child_status);
+        result->status =
+            tt_error_set(&result->error, TT_OUT_OF_MEMORY,
+                         "the measuring process ended early (status %d): was there enough "
+                         "memory?",
+                         child_status);
     }
 }
 
-/* --- reporting ----------------------------------------------------------------------------------------- */
+/* --- reporting
+ * ----------------------------------------------------------------------------------------- */
 
 static json_t *as_json(const measurement *m, bool explain)
 {
@@ -252,8 +257,8 @@ static json_t *as_json(const measurement *m, bool explain)
         "tokens_per_s", (double)m->tokens / m->median_step_s, "flops_per_step", m->flops_per_step,
         "fraction_of_peak", m->flops_per_step / m->median_step_s / m->peak_flops,
         "peak_flops_per_s", m->peak_flops, "peak_bytes", (json_int_t)m->peak_bytes,
-        "activation_bytes", (json_int_t)m->activation_bytes, "parameters", (json_int_t)m->parameters,
-        "threads", m->threads, "ranks", m->ranks);
+        "activation_bytes", (json_int_t)m->activation_bytes, "parameters",
+        (json_int_t)m->parameters, "threads", m->threads, "ranks", m->ranks);
     if (explain) {
         json_t *lines = json_array();
         for (int i = 0; i < m->layers; i++) {
@@ -291,10 +296,11 @@ static void report(const measurement *own, const measurement *dense, const bench
     print_row(dense ? "recipe" : "step", own);
     if (dense) {
         print_row("dense twin", dense);
-        printf("recipe against dense twin: %.2fx faster, %.2fx less memory, %.2fx fewer parameters\n",
-               dense->median_step_s / own->median_step_s,
-               (double)dense->peak_bytes / (double)own->peak_bytes,
-               (double)dense->parameters / (double)own->parameters);
+        printf(
+            "recipe against dense twin: %.2fx faster, %.2fx less memory, %.2fx fewer parameters\n",
+            dense->median_step_s / own->median_step_s,
+            (double)dense->peak_bytes / (double)own->peak_bytes,
+            (double)dense->parameters / (double)own->parameters);
     }
     printf("measured f32 product peak: %.1f GFLOP/s, %d thread%s\n", 1e-9 * own->peak_flops,
            own->threads, own->threads > 1 ? "s" : "");
@@ -356,10 +362,9 @@ static tt_status set_up(tt_run *run, char **arguments, int count, const bench_op
         run->recipe.threads = options->threads;
     }
     if (options->phase >= (int64_t)run->recipe.phase_count) {
-        return tt_error_set(error, TT_INVALID_INPUT,
-                            "--phase: expected 0 to %llu, the recipe's phases; found %lld",
-                            (unsigned long long)run->recipe.phase_count - 1,
-                            (long long)options->phase);
+        return tt_error_set(
+            error, TT_INVALID_INPUT, "--phase: expected 0 to %llu, the recipe's phases; found %lld",
+            (unsigned long long)run->recipe.phase_count - 1, (long long)options->phase);
     }
     if (run->recipe.model.vocabulary_size == 0) {
         return tt_run_read_vocabulary(run, error);
@@ -372,21 +377,21 @@ int tt_bench_step_main(int argc, char **argv)
     bench_options options = {.steps = 10, .rounds = 1};
     static const char *const twins[] = {"nothing", "dense", NULL};
     const tt_option table[] = {
-        {"steps", TT_OPTION_INTEGER, &options.steps, "N", "steps timed, after two to warm up", NULL, 1,
-         MOST_STEPS, false},
+        {"steps", TT_OPTION_INTEGER, &options.steps, "N", "steps timed, after two to warm up", NULL,
+         1, MOST_STEPS, false},
         {"rounds", TT_OPTION_INTEGER, &options.rounds, "N",
          "times that everything is measured, in turns; the median round is shown", NULL, 1,
          MOST_ROUNDS, false},
         {"against", TT_OPTION_CHOICE, &options.against, "WHAT",
          "measure the recipe's dense twin in the same run", twins, 0, 0, false},
-        {"phase", TT_OPTION_INTEGER, &options.phase, "N", "phase of the recipe, from 0", NULL, 0, 64,
-         false},
+        {"phase", TT_OPTION_INTEGER, &options.phase, "N", "phase of the recipe, from 0", NULL, 0,
+         64, false},
         {"batch", TT_OPTION_INTEGER, &options.batch, "N",
          "sequences a step over all ranks; 0: the recipe's", NULL, 0, 1e9, false},
         {"sequence-length", TT_OPTION_INTEGER, &options.sequence_length, "N",
          "tokens a sequence; 0: the recipe's", NULL, 0, 1e6, false},
-        {"threads", TT_OPTION_INTEGER, &options.threads, "N", "threads a rank; 0: the recipe's", NULL,
-         0, 4096, false},
+        {"threads", TT_OPTION_INTEGER, &options.threads, "N", "threads a rank; 0: the recipe's",
+         NULL, 0, 4096, false},
         {"explain", TT_OPTION_FLAG, &options.explain, NULL,
          "show which form each half of each block takes and why", NULL, 0, 0, false},
         {"json", TT_OPTION_FLAG, &options.json, NULL, "print JSON", NULL, 0, 0, false},
@@ -397,7 +402,8 @@ int tt_bench_step_main(int argc, char **argv)
         .purpose = "Times training steps of a recipe on random tokens: median step time, tokens a "
                    "second, model operations a step and what fraction of the measured f32 product "
                    "peak they run at, peak memory of the process.",
-        .example = "ttrain bench step recipes/six_encoder/pretrain.yaml --against dense --threads 2",
+        .example =
+            "ttrain bench step recipes/six_encoder/pretrain.yaml --against dense --threads 2",
         .options = table,
         .option_count = sizeof table / sizeof *table,
         .minimum_arguments = 1,
@@ -410,7 +416,8 @@ int tt_bench_step_main(int argc, char **argv)
     tt_run run = {0};
     tt_error error = {0};
     if (set_up(&run, arguments, count, &options, &error) != TT_OK) {
-        exit_status = run.world.rank == 0 ? tt_command_failed("bench step", &error) : TT_EXIT_FAILED;
+        exit_status =
+            run.world.rank == 0 ? tt_command_failed("bench step", &error) : TT_EXIT_FAILED;
     } else {
         exit_status = run_bench(&run, &options);
     }

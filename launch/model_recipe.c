@@ -4,8 +4,8 @@
 
 #include <stdio.h>
 
-/* Modes a side that are tried when the recipe leaves the order open: three, as in the paper, or what
- * the width's factors allow. */
+/* Modes a side that are tried when the recipe leaves the order open: three, as in the paper, or
+ * what the width's factors allow. */
 enum { AUTOMATIC_MODES = 3 };
 
 static tt_status choose_modes(const tt_recipe_map *map, int64_t inputs, int64_t outputs,
@@ -37,9 +37,10 @@ static tt_status take_modes(const tt_recipe_map *map, int64_t inputs, int64_t ou
         return choose_modes(map, inputs, outputs, name, shape, error);
     }
     if (map->input_mode_count == 0 || map->output_mode_count == 0) {
-        return tt_error_set(error, TT_INVALID_INPUT,
-                            "%s: expected both input_modes and output_modes or neither, found only %s",
-                            name, map->input_mode_count ? "input_modes" : "output_modes");
+        return tt_error_set(
+            error, TT_INVALID_INPUT,
+            "%s: expected both input_modes and output_modes or neither, found only %s", name,
+            map->input_mode_count ? "input_modes" : "output_modes");
     }
     *shape = (tt_train_shape){.order = (int)(map->input_mode_count + map->output_mode_count),
                               .input_order = (int)map->input_mode_count};
@@ -137,21 +138,21 @@ tt_optimizer_options tt_model_recipe_optimizer(const tt_recipe *recipe, int phas
     const tt_schedule_kind kinds[] = {[TT_RECIPE_DECAY_LINEAR] = TT_SCHEDULE_LINEAR,
                                       [TT_RECIPE_DECAY_POLYNOMIAL] = TT_SCHEDULE_POLYNOMIAL,
                                       [TT_RECIPE_DECAY_CONSTANT] = TT_SCHEDULE_CONSTANT};
-    return (tt_optimizer_options){.rule = {.beta1 = (float)optimizer->beta1,
-                                           .beta2 = (float)optimizer->beta2,
-                                           .epsilon = (float)optimizer->epsilon,
-                                           .weight_decay = (float)optimizer->weight_decay,
-                                           .clip_norm = (float)optimizer->clip_norm,
-                                           .threshold = (float)recipe->tensor_train.threshold,
-                                           .trust_ratio = optimizer->kind == TT_RECIPE_LAMB},
-                                  .schedule = {.kind = kinds[section->decay],
-                                               .warmup_fraction = section->warmup,
-                                               .final = 0.0,
-                                               .power = section->power},
-                                  .learning_rate = {[TT_GROUP_CORES] = section->core_learning_rate,
-                                                    [TT_GROUP_DIAGONALS] =
-                                                        section->diagonal_learning_rate,
-                                                    [TT_GROUP_DENSE] = section->learning_rate},
-                                  .total_steps = section->steps,
-                                  .loss_count = TT_LOSS_COUNT};
+    return (tt_optimizer_options){
+        .rule = {.beta1 = (float)optimizer->beta1,
+                 .beta2 = (float)optimizer->beta2,
+                 .epsilon = (float)optimizer->epsilon,
+                 .weight_decay = (float)optimizer->weight_decay,
+                 .clip_norm = (float)optimizer->clip_norm,
+                 .threshold = (float)recipe->tensor_train.threshold,
+                 .trust_ratio = optimizer->kind == TT_RECIPE_LAMB},
+        .schedule = {.kind = kinds[section->decay],
+                     .warmup_fraction = section->warmup,
+                     .final = 0.0,
+                     .power = section->power},
+        .learning_rate = {[TT_GROUP_CORES] = section->core_learning_rate,
+                          [TT_GROUP_DIAGONALS] = section->diagonal_learning_rate,
+                          [TT_GROUP_DENSE] = section->learning_rate},
+        .total_steps = section->steps,
+        .loss_count = TT_LOSS_COUNT};
 }

@@ -17,8 +17,8 @@ static void on_signal(int number)
     stop_signal = number;
 }
 
-/* The step that runs is finished, a checkpoint written, and the program ends in good order. A second
- * SIGINT ends it at once. SIGUSR1 is what batch systems send ahead of the end of a job. */
+/* The step that runs is finished, a checkpoint written, and the program ends in good order. A
+ * second SIGINT ends it at once. SIGUSR1 is what batch systems send ahead of the end of a job. */
 static void watch_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal};
@@ -47,10 +47,11 @@ static tt_status claim_output(const tt_trainer *trainer, bool resume, tt_error *
 {
     const char *output = trainer->run->recipe.output;
     if (!resume && access(trainer->metrics_path, F_OK) == 0) {
-        return tt_error_set(error, TT_INVALID_INPUT,
-                            "output: %s holds an earlier run; go on from it with --resume, or choose "
-                            "another folder with output=PATH",
-                            output);
+        return tt_error_set(
+            error, TT_INVALID_INPUT,
+            "output: %s holds an earlier run; go on from it with --resume, or choose "
+            "another folder with output=PATH",
+            output);
     }
     TT_TRY(tt_storage_make_folder(output, error));
     TT_TRY(tt_checkpoint_prepare(trainer->checkpoints, error));
@@ -82,17 +83,17 @@ static tt_status check_resumed(const tt_trainer *trainer, const char *path, tt_e
     const tt_training_state *state = &trainer->state;
     const tt_recipe *recipe = &trainer->run->recipe;
     if (state->seed != (uint64_t)recipe->seed) {
-        return tt_error_set(error, TT_INVALID_INPUT,
-                            "seed: expected %llu, as in %s; found %lld",
+        return tt_error_set(error, TT_INVALID_INPUT, "seed: expected %llu, as in %s; found %lld",
                             (unsigned long long)state->seed, path, (long long)recipe->seed);
     }
     bool in_phase = state->phase < (int64_t)recipe->phase_count;
     if (in_phase && state->phase_step > recipe->phases[state->phase].steps) {
-        return tt_error_set(error, TT_INVALID_INPUT,
-                            "phases.%lld.steps: expected at least %lld, the steps that %s has done; "
-                            "found %lld",
-                            (long long)state->phase, (long long)state->phase_step, path,
-                            (long long)recipe->phases[state->phase].steps);
+        return tt_error_set(
+            error, TT_INVALID_INPUT,
+            "phases.%lld.steps: expected at least %lld, the steps that %s has done; "
+            "found %lld",
+            (long long)state->phase, (long long)state->phase_step, path,
+            (long long)recipe->phases[state->phase].steps);
     }
     return TT_OK;
 }
@@ -149,7 +150,8 @@ static tt_status read_initial_weights(const tt_trainer *trainer, tt_error *error
 }
 
 /* What rank 0 does with files before the first step. */
-static tt_status prepare_files(tt_trainer *trainer, const pretrain_options *options, tt_error *error)
+static tt_status prepare_files(tt_trainer *trainer, const pretrain_options *options,
+                               tt_error *error)
 {
     char path[TT_CHECKPOINT_PATH];
     TT_TRY(choose_checkpoint(trainer, options, path, error));
@@ -185,14 +187,14 @@ static tt_status start_state(tt_trainer *trainer, tt_error *error)
 {
     tt_run *run = trainer->run;
     tt_configuration twin = tt_configuration_dense_twin(&run->configuration);
-    trainer->state = (tt_training_state){
-        .seed = (uint64_t)run->recipe.seed,
-        .world_size = run->world.size,
-        .validation_loss = NAN,
-        .best_validation_loss = NAN,
-        .best_step = -1,
-        .dense_parameters = tt_configuration_pretraining_parameters(&twin),
-        .recipe = tt_recipe_text(&run->recipe)};
+    trainer->state =
+        (tt_training_state){.seed = (uint64_t)run->recipe.seed,
+                            .world_size = run->world.size,
+                            .validation_loss = NAN,
+                            .best_validation_loss = NAN,
+                            .best_step = -1,
+                            .dense_parameters = tt_configuration_pretraining_parameters(&twin),
+                            .recipe = tt_recipe_text(&run->recipe)};
     if (!trainer->state.recipe) {
         return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for the recipe's text");
     }
@@ -250,10 +252,11 @@ static tt_status train(tt_trainer *trainer, tt_error *error)
     if (first) {
         tt_progress_end(&trainer->progress);
         TT_TRY(tt_metrics_close(&trainer->metrics, error));
-        fprintf(stderr, end == TT_TRAINER_FINISHED
-                            ? "done: %lld steps; checkpoints in %s, metrics in %s\n"
-                            : "stopped after step %lld by a signal; checkpoint in %s, metrics in %s; go "
-                              "on with the same command and --resume\n",
+        fprintf(stderr,
+                end == TT_TRAINER_FINISHED
+                    ? "done: %lld steps; checkpoints in %s, metrics in %s\n"
+                    : "stopped after step %lld by a signal; checkpoint in %s, metrics in %s; go "
+                      "on with the same command and --resume\n",
                 (long long)trainer->state.step, trainer->checkpoints, trainer->metrics_path);
     }
     return TT_OK;
@@ -267,7 +270,8 @@ static void close_trainer(tt_trainer *trainer)
     tt_run_close(trainer->run);
 }
 
-/* One rank speaks for all when all know; a rank that fails alone speaks for itself and ends the rest. */
+/* One rank speaks for all when all know; a rank that fails alone speaks for itself and ends the
+ * rest. */
 static int report_failure(const tt_trainer *trainer, const tt_error *error)
 {
     const tt_world *world = &trainer->run->world;
@@ -295,7 +299,8 @@ int tt_pretrain_main(int argc, char **argv)
          .kind = TT_OPTION_TEXT,
          .target = &options.resume_from,
          .value = "PATH",
-         .help = "go on from this checkpoint folder (to take its weights alone, set initialize=PATH)"},
+         .help =
+             "go on from this checkpoint folder (to take its weights alone, set initialize=PATH)"},
         {.name = "check",
          .kind = TT_OPTION_FLAG,
          .target = &options.check_only,

@@ -14,15 +14,15 @@
 tt_status tt_run_read_recipe(tt_run *run, const char *path, char **overrides, int override_count,
                              tt_error *error)
 {
-    tt_status status = tt_recipe_load(path, (const char *const *)overrides, override_count,
-                                      &run->recipe, error);
+    tt_status status =
+        tt_recipe_load(path, (const char *const *)overrides, override_count, &run->recipe, error);
     TT_TRY(tt_world_agree(&run->world, status, error));
     uint64_t hash = XXH64(&run->recipe, sizeof run->recipe, 0);
     return tt_world_same(&run->world, "the recipe", hash, error);
 }
 
-/* Processors for this rank: those it is bound to; a set that spans the machine is shared out among the
- * ranks on it. OMP_NUM_THREADS has the last word. */
+/* Processors for this rank: those it is bound to; a set that spans the machine is shared out among
+ * the ranks on it. OMP_NUM_THREADS has the last word. */
 static int threads_for(const tt_run *run)
 {
     if (run->recipe.threads > 0) {
@@ -82,17 +82,18 @@ tt_status tt_run_read_vocabulary(tt_run *run, tt_error *error)
     TT_TRY(recipe->data.tokenizer[0] ? read_tokenizer(run, error) : read_first_shard(run, error));
     int64_t asked = recipe->model.vocabulary_size;
     if (asked == 0 && run->vocabulary_size == 0) {
-        return tt_error_set(error, TT_INVALID_INPUT,
-                            "model.vocabulary_size: expected a number, since neither a tokenizer nor "
-                            "the shards say one; found 0");
+        return tt_error_set(
+            error, TT_INVALID_INPUT,
+            "model.vocabulary_size: expected a number, since neither a tokenizer nor "
+            "the shards say one; found 0");
     }
     if (asked > 0 && run->vocabulary_size > asked) {
-        return tt_error_set(error, TT_INVALID_INPUT,
-                            "model.vocabulary_size: expected at least %lld, the size of the %s; found "
-                            "%lld",
-                            (long long)run->vocabulary_size,
-                            recipe->data.tokenizer[0] ? "tokenizer" : "shards' vocabulary",
-                            (long long)asked);
+        return tt_error_set(
+            error, TT_INVALID_INPUT,
+            "model.vocabulary_size: expected at least %lld, the size of the %s; found "
+            "%lld",
+            (long long)run->vocabulary_size,
+            recipe->data.tokenizer[0] ? "tokenizer" : "shards' vocabulary", (long long)asked);
     }
     return TT_OK;
 }
@@ -115,7 +116,8 @@ void tt_run_close(tt_run *run)
     tt_device_destroy(&run->device);
 }
 
-/* --- paths ------------------------------------------------------------------------------------- */
+/* --- paths -------------------------------------------------------------------------------------
+ */
 
 static int compare_paths(const void *a, const void *b)
 {
@@ -129,12 +131,11 @@ static tt_status add_matches(const char *pattern, const char *what, tt_run_paths
     int result = glob(pattern, GLOB_NOSORT, NULL, &matches);
     if (result != 0) {
         globfree(&matches);
-        return tt_error_set(error, TT_INVALID_INPUT,
-                            "%s: expected shards that match %s, found %s", what, pattern,
+        return tt_error_set(error, TT_INVALID_INPUT, "%s: expected shards that match %s, found %s",
+                            what, pattern,
                             result == GLOB_NOMATCH ? "none" : "a folder that cannot be read");
     }
-    char **items =
-        realloc(paths->items, ((size_t)paths->count + matches.gl_pathc) * sizeof *items);
+    char **items = realloc(paths->items, ((size_t)paths->count + matches.gl_pathc) * sizeof *items);
     tt_status status = TT_OK;
     if (!items) {
         status = tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for a list of shards");

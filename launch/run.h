@@ -1,5 +1,5 @@
-/* A run of a recipe on this rank: the world, the device, the model and the place it has got to. Set-up
- * that `pretrain` and `bench` share. */
+/* A run of a recipe on this rank: the world, the device, the model and the place it has got to.
+ * Set-up that `pretrain` and `bench` share. */
 #ifndef TT_LAUNCH_RUN_H
 #define TT_LAUNCH_RUN_H
 
@@ -31,8 +31,8 @@ tt_status tt_run_read_vocabulary(tt_run *run, tt_error *error);
 tt_status tt_run_build_model(tt_run *run, bool with_moments, tt_error *error);
 void tt_run_close(tt_run *run);
 
-/* Files that match the patterns, sorted by name, without doubles. Fails when a pattern matches nothing;
- * `what` names the recipe's key. Free with tt_run_free_paths. */
+/* Files that match the patterns, sorted by name, without doubles. Fails when a pattern matches
+ * nothing; `what` names the recipe's key. Free with tt_run_free_paths. */
 typedef struct {
     char **items;
     int count;

@@ -57,16 +57,16 @@ tt_status tt_step_create(tt_step *step, tt_model *model, tt_optimizer *optimizer
                          const tt_world *world, const tt_step_sizes *sizes, tt_error *error);
 void tt_step_destroy(tt_step *step);
 
-/* Copies a batch of sizes.rows rows in and sums counts over ranks. `stop`: this rank was asked to end
- * the run; returns true on every rank when any was, so that all leave at the same step. */
+/* Copies a batch of sizes.rows rows in and sums counts over ranks. `stop`: this rank was asked to
+ * end the run; returns true on every rank when any was, so that all leave at the same step. */
 bool tt_step_load(tt_step *step, const tt_batch *batch, bool stop);
 
 /* Forward and backward passes and the all-reduce, without the update: gradients of the whole step
  * are then in the model's parameters, the same on every rank. */
 void tt_step_gradients(tt_step *step);
 
-/* The whole step. `number`: attempted steps in the run so far, which dropout counts; `phase_step`: in
- * the phase, which the learning rate follows. */
+/* The whole step. `number`: attempted steps in the run so far, which dropout counts; `phase_step`:
+ * in the phase, which the learning rate follows. */
 void tt_step_run(tt_step *step, int64_t number, int64_t phase_step);
 tt_step_result tt_step_read(tt_step *step);
 

@@ -25,28 +25,28 @@ static const tt_recipe_phase *phase_of(const tt_trainer *trainer)
     return &trainer->run->recipe.phases[trainer->state.phase];
 }
 
-/* --- a phase's set-up ---------------------------------------------------------------------------- */
+/* --- a phase's set-up ----------------------------------------------------------------------------
+ */
 
 tt_loader_options tt_trainer_loader_options(const tt_trainer *trainer, const tt_run_paths *paths)
 {
     const tt_run *run = trainer->run;
     const tt_recipe_phase *phase = phase_of(trainer);
-    return (tt_loader_options){
-        .paths = (const char *const *)paths->items,
-        .path_count = paths->count,
-        .sequence_length = (int)phase->sequence_length,
-        .vocabulary_size = (int)run->configuration.vocabulary_size,
-        .tokenizer_hash = run->tokenizer_hash,
-        .max_predictions = (int)phase->max_predictions,
-        .masking = {.probability = (float)run->recipe.data.mask_probability,
-                    .whole_word = run->recipe.data.whole_word,
-                    .max_predictions = (int)phase->max_predictions,
-                    .vocabulary_size = (int)run->vocabulary_size,
-                    .special = run->special},
-        .seed = (uint64_t)run->recipe.seed,
-        .global_batch = phase->global_batch,
-        .rank = run->world.rank,
-        .world_size = run->world.size};
+    return (tt_loader_options){.paths = (const char *const *)paths->items,
+                               .path_count = paths->count,
+                               .sequence_length = (int)phase->sequence_length,
+                               .vocabulary_size = (int)run->configuration.vocabulary_size,
+                               .tokenizer_hash = run->tokenizer_hash,
+                               .max_predictions = (int)phase->max_predictions,
+                               .masking = {.probability = (float)run->recipe.data.mask_probability,
+                                           .whole_word = run->recipe.data.whole_word,
+                                           .max_predictions = (int)phase->max_predictions,
+                                           .vocabulary_size = (int)run->vocabulary_size,
+                                           .special = run->special},
+                               .seed = (uint64_t)run->recipe.seed,
+                               .global_batch = phase->global_batch,
+                               .rank = run->world.rank,
+                               .world_size = run->world.size};
 }
 
 static tt_status open_train_loader(tt_trainer *trainer, tt_error *error)
@@ -88,16 +88,17 @@ static void announce_phase(const tt_trainer *trainer)
     const tt_run *run = trainer->run;
     const tt_step *step = &trainer->step;
     int64_t rows = tt_loader_rows(trainer->loader);
-    fprintf(stderr,
-            "phase %s: %lld steps of %lld sequences of %lld tokens (%d rank%s x %lld micro-batch%s of "
-            "%lld), %lld sequences in %d shard%s (%s%s), %.2f epochs\n",
-            phase->name, (long long)phase->steps, (long long)phase->global_batch,
-            (long long)phase->sequence_length, run->world.size, run->world.size > 1 ? "s" : "",
-            (long long)step->micro_batches, step->micro_batches > 1 ? "es" : "",
-            (long long)step->sizes.micro_batch, (long long)rows, trainer->train_paths.count,
-            trainer->train_paths.count > 1 ? "s" : "", trainer->train_paths.items[0],
-            trainer->train_paths.count > 1 ? ", ..." : "",
-            (double)phase->steps * (double)phase->global_batch / (double)rows);
+    fprintf(
+        stderr,
+        "phase %s: %lld steps of %lld sequences of %lld tokens (%d rank%s x %lld micro-batch%s of "
+        "%lld), %lld sequences in %d shard%s (%s%s), %.2f epochs\n",
+        phase->name, (long long)phase->steps, (long long)phase->global_batch,
+        (long long)phase->sequence_length, run->world.size, run->world.size > 1 ? "s" : "",
+        (long long)step->micro_batches, step->micro_batches > 1 ? "es" : "",
+        (long long)step->sizes.micro_batch, (long long)rows, trainer->train_paths.count,
+        trainer->train_paths.count > 1 ? "s" : "", trainer->train_paths.items[0],
+        trainer->train_paths.count > 1 ? ", ..." : "",
+        (double)phase->steps * (double)phase->global_batch / (double)rows);
     size_t optimizer_bytes = (size_t)run->model.parameters.total * 4 * sizeof(float);
     fprintf(stderr,
             "memory a rank: %.1f MiB parameters, gradients and moments; %.1f MiB activations and "
@@ -136,8 +137,9 @@ static tt_status begin_phase(tt_trainer *trainer, tt_error *error)
     TT_TRY(tt_world_same(world, "the training shards", fingerprint, error));
     if (trainer->state.phase_step > 0 && trainer->state.data_fingerprint != fingerprint &&
         is_first_rank(trainer)) {
-        fprintf(stderr, "ttrain: warning: the training shards are not those that the checkpoint was "
-                        "trained on; the order of samples starts to differ\n");
+        fprintf(stderr,
+                "ttrain: warning: the training shards are not those that the checkpoint was "
+                "trained on; the order of samples starts to differ\n");
     }
     trainer->state.data_fingerprint = fingerprint;
     trainer->unigram_entropy = NAN;
@@ -157,7 +159,8 @@ static void end_phase(tt_trainer *trainer)
     tt_run_free_paths(&trainer->validation_paths);
 }
 
-/* --- what surrounds a step ------------------------------------------------------------------------ */
+/* --- what surrounds a step
+ * ------------------------------------------------------------------------ */
 
 static tt_status save_checkpoint(tt_trainer *trainer, tt_error *error)
 {
@@ -208,19 +211,21 @@ static tt_status note_result(tt_trainer *trainer, const tt_step_result *result, 
     state->skipped_in_a_row++;
     if (is_first_rank(trainer)) {
         tt_progress_end(&trainer->progress);
-        fprintf(stderr,
-                "ttrain: warning: step %lld skipped: loss or gradient is not finite (masked LM loss "
-                "%g, next-sentence loss %g, first bad gradient: %s); %lld in a row, %lld in all\n",
-                (long long)state->step, result->masked_lm_loss, result->next_sentence_loss,
-                first_bad_gradient(trainer), (long long)state->skipped_in_a_row,
-                (long long)state->skipped_steps);
+        fprintf(
+            stderr,
+            "ttrain: warning: step %lld skipped: loss or gradient is not finite (masked LM loss "
+            "%g, next-sentence loss %g, first bad gradient: %s); %lld in a row, %lld in all\n",
+            (long long)state->step, result->masked_lm_loss, result->next_sentence_loss,
+            first_bad_gradient(trainer), (long long)state->skipped_in_a_row,
+            (long long)state->skipped_steps);
     }
     if (state->skipped_in_a_row >= recipe->nonfinite_limit) {
-        tt_error_set(error, TT_INVALID_INPUT,
-                     "step %lld: %lld steps in a row had a loss or gradient that is not finite "
-                     "(nonfinite_limit); the last good checkpoint is kept; lower the learning rate or "
-                     "raise the warm-up",
-                     (long long)state->step, (long long)state->skipped_in_a_row);
+        tt_error_set(
+            error, TT_INVALID_INPUT,
+            "step %lld: %lld steps in a row had a loss or gradient that is not finite "
+            "(nonfinite_limit); the last good checkpoint is kept; lower the learning rate or "
+            "raise the warm-up",
+            (long long)state->step, (long long)state->skipped_in_a_row);
         error->shared = true; /* the statistics are those of all ranks */
         return TT_INVALID_INPUT;
     }
@@ -249,30 +254,29 @@ static tt_metrics_record make_record(tt_trainer *trainer, const tt_step_result *
 {
     const tt_training_state *state = &trainer->state;
     double steps = trainer->interval_steps > 0 ? (double)trainer->interval_steps : 1;
-    tt_metrics_record record = {
-        .step = state->step,
-        .phase = phase_of(trainer)->name,
-        .phase_step = state->phase_step,
-        .epoch = state->phase_samples / tt_loader_rows(trainer->loader),
-        .samples = state->samples,
-        .tokens = state->tokens,
-        .loss = (float)(result->masked_lm_loss + result->next_sentence_loss),
-        .masked_lm_loss = (float)result->masked_lm_loss,
-        .masked_lm_accuracy = (float)result->masked_lm_accuracy,
-        .next_sentence_loss = (float)result->next_sentence_loss,
-        .next_sentence_accuracy = (float)result->next_sentence_accuracy,
-        .has_next_sentence = trainer->run->configuration.next_sentence,
-        .learning_rate = result->learning_rate[TT_GROUP_DENSE],
-        .core_learning_rate = result->learning_rate[TT_GROUP_CORES],
-        .diagonal_learning_rate = result->learning_rate[TT_GROUP_DIAGONALS],
-        .gradient_norm = result->gradient_norm,
-        .skipped_steps = state->skipped_steps,
-        .parameters = tt_parameters_size(&trainer->run->model.parameters)};
+    tt_metrics_record record = {.step = state->step,
+                                .phase = phase_of(trainer)->name,
+                                .phase_step = state->phase_step,
+                                .epoch = state->phase_samples / tt_loader_rows(trainer->loader),
+                                .samples = state->samples,
+                                .tokens = state->tokens,
+                                .loss =
+                                    (float)(result->masked_lm_loss + result->next_sentence_loss),
+                                .masked_lm_loss = (float)result->masked_lm_loss,
+                                .masked_lm_accuracy = (float)result->masked_lm_accuracy,
+                                .next_sentence_loss = (float)result->next_sentence_loss,
+                                .next_sentence_accuracy = (float)result->next_sentence_accuracy,
+                                .has_next_sentence = trainer->run->configuration.next_sentence,
+                                .learning_rate = result->learning_rate[TT_GROUP_DENSE],
+                                .core_learning_rate = result->learning_rate[TT_GROUP_CORES],
+                                .diagonal_learning_rate = result->learning_rate[TT_GROUP_DIAGONALS],
+                                .gradient_norm = result->gradient_norm,
+                                .skipped_steps = state->skipped_steps,
+                                .parameters = tt_parameters_size(&trainer->run->model.parameters)};
     record.timing.step_ms = 1e3 * trainer->interval_seconds / steps;
     record.timing.data_wait_ms = 1e3 * trainer->interval_wait / steps;
-    record.timing.tokens_per_s =
-        (double)trainer->interval_tokens /
-        (trainer->interval_seconds > 0 ? trainer->interval_seconds : 1e-9);
+    record.timing.tokens_per_s = (double)trainer->interval_tokens /
+                                 (trainer->interval_seconds > 0 ? trainer->interval_seconds : 1e-9);
     record.timing.elapsed_s = now() - trainer->started;
     return record;
 }
@@ -290,7 +294,8 @@ static tt_status validate(tt_trainer *trainer, tt_metrics_record *record, tt_err
     record->validation_unigram_entropy = result.unigram_entropy;
     record->validation_loss = result.step.masked_lm_loss + result.step.next_sentence_loss;
     state->validation_loss = record->validation_loss;
-    if (isfinite(state->validation_loss) && !(state->validation_loss >= state->best_validation_loss)) {
+    if (isfinite(state->validation_loss) &&
+        !(state->validation_loss >= state->best_validation_loss)) {
         state->best_validation_loss = state->validation_loss;
         state->best_step = state->step;
     }
@@ -327,7 +332,8 @@ static tt_status log_step(tt_trainer *trainer, const tt_step_result *result, tt_
     return TT_OK;
 }
 
-/* --- the loop ---------------------------------------------------------------------------------------- */
+/* --- the loop
+ * ---------------------------------------------------------------------------------------- */
 
 static void count_step(tt_trainer *trainer, const tt_batch *batch, double seconds, double wait)
 {

@@ -21,18 +21,19 @@ typedef struct {
     tt_training_state state;
     char checkpoints[TT_CHECKPOINT_PATH]; /* folder */
     char metrics_path[TT_CHECKPOINT_PATH];
-    tt_metrics *metrics;   /* rank 0 only */
-    tt_progress progress;  /* rank 0 only */
+    tt_metrics *metrics;             /* rank 0 only */
+    tt_progress progress;            /* rank 0 only */
     const volatile int *stop_signal; /* becomes not 0 when the run is asked to end */
-    bool loss_checked;     /* the first step's loss was held against that of a uniform guess */
-    double started;        /* seconds: clock when the trainer began */
+    bool loss_checked; /* the first step's loss was held against that of a uniform guess */
+    double started;    /* seconds: clock when the trainer began */
 
     /* Of the phase that runs now. */
     tt_optimizer *optimizer;
     tt_step step;
     tt_loader *loader;
     tt_run_paths train_paths, validation_paths;
-    double unigram_entropy; /* of the validation set's masked tokens, nats; NAN before it is known */
+    double
+        unigram_entropy; /* of the validation set's masked tokens, nats; NAN before it is known */
     /* Since the last logged step. */
     double interval_seconds, interval_wait;
     int64_t interval_steps, interval_tokens;
@@ -41,8 +42,8 @@ typedef struct {
 /* How the loader of the present phase reads `paths`, without order and position. */
 tt_loader_options tt_trainer_loader_options(const tt_trainer *trainer, const tt_run_paths *paths);
 
-/* Trains. On failure the error says why; what was saved stays. `end` says whether the last phase was
- * finished or a signal ended the run early (a checkpoint was written then). */
+/* Trains. On failure the error says why; what was saved stays. `end` says whether the last phase
+ * was finished or a signal ended the run early (a checkpoint was written then). */
 tt_status tt_trainer_run(tt_trainer *trainer, tt_trainer_end *end, tt_error *error);
 
 #endif

@@ -6,8 +6,8 @@
 
 typedef struct {
     tt_step_result step;
-    /* Entropy, in nats, of the masked tokens' own distribution: the loss of the best guess that does
-     * not look at the context. */
+    /* Entropy, in nats, of the masked tokens' own distribution: the loss of the best guess that
+     * does not look at the context. */
     double unigram_entropy;
 } tt_validation_result;
 

@@ -144,11 +144,11 @@ double tt_configuration_flops(const tt_configuration *configuration, int64_t seq
                    map_work(configuration, TT_MAP_INTERMEDIATE) +
                    map_work(configuration, TT_MAP_OUTPUT) + 2 * (double)sequence_length * hidden;
     double token_work = (double)configuration->layers * block;
-    double masked_work = map_work(configuration, TT_MAP_TRANSFORM) +
-                         hidden * (double)configuration->vocabulary_size;
+    double masked_work =
+        map_work(configuration, TT_MAP_TRANSFORM) + hidden * (double)configuration->vocabulary_size;
     double sentence_work =
         configuration->next_sentence ? map_work(configuration, TT_MAP_POOLER) + 2 * hidden : 0;
-    double forward = (double)sequence_length * token_work + (double)predictions * masked_work +
-                     sentence_work;
+    double forward =
+        (double)sequence_length * token_work + (double)predictions * masked_work + sentence_work;
     return 2.0 * 3.0 * (double)sequences * forward;
 }

@@ -18,13 +18,13 @@ typedef struct {
     int64_t vocabulary_size, hidden_size, layers, heads, intermediate_size;
     int64_t max_positions, segment_types;
     tt_gelu gelu;
-    float dropout;            /* after the embeddings and after each half of a block */
-    float attention_dropout;  /* on attention probabilities */
+    float dropout;           /* after the embeddings and after each half of a block */
+    float attention_dropout; /* on attention probabilities */
     float layer_norm_epsilon;
-    float initializer_range;  /* standard deviation of dense weights */
-    bool next_sentence;       /* the pre-training heads include next-sentence prediction */
-    float threshold;          /* rank diagonals at or below it count as zero */
-    float train_deviation;    /* of an entry of an assembled tensor train; 0: sqrt(1/(in + out)) */
+    float initializer_range; /* standard deviation of dense weights */
+    bool next_sentence;      /* the pre-training heads include next-sentence prediction */
+    float threshold;         /* rank diagonals at or below it count as zero */
+    float train_deviation;   /* of an entry of an assembled tensor train; 0: sqrt(1/(in + out)) */
     tt_linear_form maps[TT_MAP_KINDS];
 } tt_configuration;
 
@@ -45,8 +45,8 @@ float tt_configuration_deviation(const tt_configuration *configuration, const tt
 int64_t tt_configuration_pretraining_parameters(const tt_configuration *configuration);
 
 /* Floating-point operations of a forward and backward pass over `sequences` sequences with
- * `predictions` masked positions each: products and attention only, a multiplication and an addition
- * being two, backward twice forward; what a recomputation adds is not counted. */
+ * `predictions` masked positions each: products and attention only, a multiplication and an
+ * addition being two, backward twice forward; what a recomputation adds is not counted. */
 double tt_configuration_flops(const tt_configuration *configuration, int64_t sequences,
                               int64_t sequence_length, int64_t predictions);
 

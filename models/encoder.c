@@ -86,7 +86,8 @@ void tt_encoder_initialize(tt_encoder *encoder, uint64_t seed)
     }
 }
 
-/* --- planning activations ---------------------------------------------------------------------- */
+/* --- planning activations ----------------------------------------------------------------------
+ */
 
 static size_t floats(int64_t count)
 {
@@ -228,7 +229,8 @@ static void reserve_shared(tt_encoder *encoder, int64_t tokens)
     tt_arena_reserve(arena, wide);
 }
 
-/* --- the maps of thin attention ------------------------------------------------------------------ */
+/* --- the maps of thin attention ------------------------------------------------------------------
+ */
 
 static int64_t score_map_size(const tt_encoder *encoder, const tt_encoder_block *block)
 {
@@ -412,8 +414,7 @@ tt_status tt_encoder_plan_activations(tt_encoder *encoder, int64_t batch, int64_
     if (sequence > encoder->configuration.max_positions) {
         return tt_error_set(error, TT_INVALID_INPUT,
                             "sequence length %lld: expected at most model.max_positions %lld",
-                            (long long)sequence,
-                            (long long)encoder->configuration.max_positions);
+                            (long long)sequence, (long long)encoder->configuration.max_positions);
     }
     free_plan(encoder);
     encoder->plan = calloc(1, sizeof *encoder->plan);
@@ -458,7 +459,8 @@ void tt_encoder_explain(const tt_encoder *encoder, int layer, char *text, size_t
              tt_encoder_block_cost(encoder, layer, 1, TT_THIN, sequence));
 }
 
-/* --- running ----------------------------------------------------------------------------------- */
+/* --- running -----------------------------------------------------------------------------------
+ */
 
 void tt_encoder_materialise(tt_encoder *encoder)
 {
@@ -481,29 +483,29 @@ void tt_encoder_contract(tt_encoder *encoder)
 static tt_embedding embedding_of(const tt_encoder *encoder, const tt_encoder_inputs *inputs)
 {
     const tt_parameters *parameters = encoder->parameters;
-    return (tt_embedding){
-        .ids = inputs->ids,
-        .segments = inputs->segments,
-        .batch = inputs->batch,
-        .sequence = inputs->sequence,
-        .vocabulary = encoder->configuration.vocabulary_size,
-        .hidden = encoder->configuration.hidden_size,
-        .word = tt_parameters_value(parameters, encoder->word),
-        .position = tt_parameters_value(parameters, encoder->position),
-        .segment = tt_parameters_value(parameters, encoder->segment),
-        .word_gradient = tt_parameters_gradient(parameters, encoder->word),
-        .position_gradient = tt_parameters_gradient(parameters, encoder->position),
-        .segment_gradient = tt_parameters_gradient(parameters, encoder->segment)};
+    return (tt_embedding){.ids = inputs->ids,
+                          .segments = inputs->segments,
+                          .batch = inputs->batch,
+                          .sequence = inputs->sequence,
+                          .vocabulary = encoder->configuration.vocabulary_size,
+                          .hidden = encoder->configuration.hidden_size,
+                          .word = tt_parameters_value(parameters, encoder->word),
+                          .position = tt_parameters_value(parameters, encoder->position),
+                          .segment = tt_parameters_value(parameters, encoder->segment),
+                          .word_gradient = tt_parameters_gradient(parameters, encoder->word),
+                          .position_gradient =
+                              tt_parameters_gradient(parameters, encoder->position),
+                          .segment_gradient = tt_parameters_gradient(parameters, encoder->segment)};
 }
 
 static tt_residual_norm embedding_norm(const tt_encoder *encoder, const tt_encoder_inputs *inputs)
 {
     const tt_shared_room *shared = &encoder->plan->shared;
-    tt_norm_state state = {
-        .normalized = tt_plan_matrix(encoder, shared->embedding_normalized,
-                                     inputs->batch * inputs->sequence,
-                                     encoder->configuration.hidden_size),
-        .inverse_deviation = tt_arena_at(&encoder->plan->arena, shared->embedding_deviation)};
+    tt_norm_state state = {.normalized = tt_plan_matrix(encoder, shared->embedding_normalized,
+                                                        inputs->batch * inputs->sequence,
+                                                        encoder->configuration.hidden_size),
+                           .inverse_deviation =
+                               tt_arena_at(&encoder->plan->arena, shared->embedding_deviation)};
     return tt_norm_operation(&encoder->norm, encoder->parameters,
                              encoder->configuration.layer_norm_epsilon, state);
 }

@@ -30,7 +30,8 @@ typedef struct {
 
 typedef enum { TT_WIDE, TT_THIN } tt_block_form;
 
-/* Which form the halves of a block take: what the cost model says, or one form wherever it applies. */
+/* Which form the halves of a block take: what the cost model says, or one form wherever it applies.
+ */
 typedef enum { TT_FORM_BY_COST, TT_FORM_ALWAYS_WIDE, TT_FORM_ALWAYS_THIN } tt_form_choice;
 
 typedef struct tt_encoder_block tt_encoder_block;
@@ -45,33 +46,34 @@ typedef struct {
     tt_encoder_block *blocks;
     struct tt_encoder_plan *plan;
     tt_form_choice form_choice; /* for the next plan */
-    bool training;            /* dropout on */
-    uint64_t seed;            /* of dropout */
-    const uint32_t *step;     /* device: dropout's counter */
+    bool training;              /* dropout on */
+    uint64_t seed;              /* of dropout */
+    const uint32_t *step;       /* device: dropout's counter */
 } tt_encoder;
 
-/* Registers all parameters under Hugging Face's names with prefix "bert.". `parameters` and `trains`
- * stay the caller's. */
+/* Registers all parameters under Hugging Face's names with prefix "bert.". `parameters` and
+ * `trains` stay the caller's. */
 tt_status tt_encoder_create(tt_encoder *encoder, const tt_configuration *configuration,
                             tt_parameters *parameters, tt_train_set *trains, tt_error *error);
 /* Draws all weights; parameters must be allocated. */
 void tt_encoder_initialize(tt_encoder *encoder, uint64_t seed);
-/* Sizes and allocates activations for micro-batches of up to `batch` sequences of `sequence` tokens;
- * called again it starts over. `with_gradients`: room for the backward pass too. */
+/* Sizes and allocates activations for micro-batches of up to `batch` sequences of `sequence`
+ * tokens; called again it starts over. `with_gradients`: room for the backward pass too. */
 tt_status tt_encoder_plan_activations(tt_encoder *encoder, int64_t batch, int64_t sequence,
                                       bool with_gradients, tt_error *error);
 /* Frees the activations and the blocks; not the parameters. */
 void tt_encoder_free(tt_encoder *encoder);
 size_t tt_encoder_activation_bytes(const tt_encoder *encoder);
-/* "thin" or "wide" for the halves of block `layer`, with the estimated multiplications a token of both
- * forms, as one line of text. */
+/* "thin" or "wide" for the halves of block `layer`, with the estimated multiplications a token of
+ * both forms, as one line of text. */
 void tt_encoder_explain(const tt_encoder *encoder, int layer, char *text, size_t size);
 
 /* After parameters and factors: what thin attention needs once a step. */
 void tt_encoder_materialise(tt_encoder *encoder);
 void tt_encoder_contract(tt_encoder *encoder);
 
-/* Returns the hidden states [tokens, hidden], in the encoder's memory, valid until the next call. */
+/* Returns the hidden states [tokens, hidden], in the encoder's memory, valid until the next call.
+ */
 tt_matrix tt_encoder_forward(tt_encoder *encoder, const tt_encoder_inputs *inputs);
 /* Where the caller puts the gradient of those states, [tokens, hidden]. */
 tt_matrix tt_encoder_output_gradient(tt_encoder *encoder, const tt_encoder_inputs *inputs);

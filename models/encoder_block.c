@@ -21,7 +21,8 @@ tt_status tt_encoder_block_create(tt_encoder *encoder, int layer, tt_error *erro
         {&block->query, "attention.self.query", hidden, hidden, TT_MAP_ATTENTION, NULL},
         {&block->key, "attention.self.key", hidden, hidden, TT_MAP_ATTENTION, &block->query},
         {&block->value, "attention.self.value", hidden, hidden, TT_MAP_ATTENTION, &block->key},
-        {&block->attention_output, "attention.output.dense", hidden, hidden, TT_MAP_ATTENTION, NULL},
+        {&block->attention_output, "attention.output.dense", hidden, hidden, TT_MAP_ATTENTION,
+         NULL},
         {&block->intermediate, "intermediate.dense", hidden, inner, TT_MAP_INTERMEDIATE, NULL},
         {&block->output, "output.dense", inner, hidden, TT_MAP_OUTPUT, NULL},
     };
@@ -43,8 +44,9 @@ tt_status tt_encoder_block_create(tt_encoder *encoder, int layer, tt_error *erro
 void tt_encoder_block_initialize(tt_encoder *encoder, int layer, uint64_t seed)
 {
     const tt_encoder_block *block = &encoder->blocks[layer];
-    const tt_linear *maps[] = {&block->query,           &block->key,          &block->value,
-                               &block->attention_output, &block->intermediate, &block->output};
+    const tt_linear *maps[] = {&block->query,        &block->key,
+                               &block->value,        &block->attention_output,
+                               &block->intermediate, &block->output};
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
         tt_linear_initialize(maps[i], tt_configuration_deviation(&encoder->configuration, maps[i]),
                              seed);
@@ -73,7 +75,8 @@ static double map_cost(const tt_linear *map)
                          : (double)map->inputs * (double)map->outputs;
 }
 
-/* A number that passes through memory once more costs about as much as this many multiplications. */
+/* A number that passes through memory once more costs about as much as this many multiplications.
+ */
 static const double traffic_cost = 16.0;
 
 static double attention_cost(const tt_encoder *encoder, const tt_encoder_block *block,
@@ -167,23 +170,23 @@ tt_attention tt_block_attention(const tt_encoder *encoder, int layer,
     const tt_encoder_block *block = &encoder->blocks[layer];
     const tt_configuration *configuration = &encoder->configuration;
     int64_t hidden = configuration->hidden_size;
-    tt_matrix qkv = tt_plan_matrix(encoder, block->room.qkv, inputs->batch * inputs->sequence,
-                                   3 * hidden);
-    return (tt_attention){
-        .batch = inputs->batch,
-        .sequence = inputs->sequence,
-        .heads = configuration->heads,
-        .q = tt_matrix_columns(qkv, 0, hidden),
-        .k = tt_matrix_columns(qkv, hidden, hidden),
-        .v = tt_matrix_columns(qkv, 2 * hidden, hidden),
-        .q_bias = tt_linear_bias(&block->query),
-        .k_bias = tt_linear_bias(&block->key),
-        .v_bias = tt_linear_bias(&block->value),
-        .mask = inputs->mask,
-        .dropout = tt_encoder_dropout(encoder, configuration->attention_dropout,
-                                      block->dropout_site, inputs, configuration->heads),
-        .log_sum_exp = at(encoder, block->room.log_sum_exp),
-        .workspace = at(encoder, encoder->plan->shared.workspace)};
+    tt_matrix qkv =
+        tt_plan_matrix(encoder, block->room.qkv, inputs->batch * inputs->sequence, 3 * hidden);
+    return (tt_attention){.batch = inputs->batch,
+                          .sequence = inputs->sequence,
+                          .heads = configuration->heads,
+                          .q = tt_matrix_columns(qkv, 0, hidden),
+                          .k = tt_matrix_columns(qkv, hidden, hidden),
+                          .v = tt_matrix_columns(qkv, 2 * hidden, hidden),
+                          .q_bias = tt_linear_bias(&block->query),
+                          .k_bias = tt_linear_bias(&block->key),
+                          .v_bias = tt_linear_bias(&block->value),
+                          .mask = inputs->mask,
+                          .dropout =
+                              tt_encoder_dropout(encoder, configuration->attention_dropout,
+                                                 block->dropout_site, inputs, configuration->heads),
+                          .log_sum_exp = at(encoder, block->room.log_sum_exp),
+                          .workspace = at(encoder, encoder->plan->shared.workspace)};
 }
 
 tt_thin_feed_forward tt_block_thin_feed_forward(const tt_encoder *encoder, int layer,
@@ -213,11 +216,10 @@ tt_residual_norm tt_block_norm(const tt_encoder *encoder, int layer, int half,
     int64_t tokens = inputs->batch * inputs->sequence;
     tt_norm_state state = {
         .normalized = tt_plan_matrix(
-            encoder,
-            half == 0 ? block->room.attention_normalized : block->room.output_normalized, tokens,
-            configuration->hidden_size),
-        .inverse_deviation =
-            at(encoder, half == 0 ? block->room.attention_deviation : block->room.output_deviation)};
+            encoder, half == 0 ? block->room.attention_normalized : block->room.output_normalized,
+            tokens, configuration->hidden_size),
+        .inverse_deviation = at(encoder, half == 0 ? block->room.attention_deviation
+                                                   : block->room.output_deviation)};
     tt_residual_norm norm =
         tt_norm_operation(half == 0 ? &block->attention_norm : &block->output_norm,
                           encoder->parameters, configuration->layer_norm_epsilon, state);
@@ -303,8 +305,7 @@ static void thin_attention_forward(tt_encoder *encoder, int layer, const tt_enco
 
 static void wide_feed_forward_forward(tt_encoder *encoder, const block_view *view)
 {
-    tt_matrix inner =
-        tt_plan_matrix(encoder, view->block->room.inner, view->tokens, view->inner);
+    tt_matrix inner = tt_plan_matrix(encoder, view->block->room.inner, view->tokens, view->inner);
     tt_matrix activation =
         tt_plan_matrix(encoder, encoder->plan->shared.activation, view->tokens, view->inner);
     tt_linear_forward(&view->block->intermediate, view->hidden, view->u_1, inner);
@@ -387,8 +388,8 @@ static void thin_feed_forward_backward(tt_encoder *encoder, int layer, const blo
                                 1.0f, view->d_hidden);
 }
 
-static void wide_attention_backward(tt_encoder *encoder, int layer,
-                                    const tt_encoder_inputs *inputs, const block_view *view)
+static void wide_attention_backward(tt_encoder *encoder, int layer, const tt_encoder_inputs *inputs,
+                                    const block_view *view)
 {
     const tt_shared_room *shared = &encoder->plan->shared;
     tt_encoder_block *block = view->block;
@@ -402,7 +403,8 @@ static void wide_attention_backward(tt_encoder *encoder, int layer,
     for (int i = 0; i < 3; i++) {
         d_map[i] = tt_matrix_columns(d_qkv, i * view->width, view->width);
     }
-    view->ops->attention_backward(view->device, &attention, d_context, d_map[0], d_map[1], d_map[2]);
+    view->ops->attention_backward(view->device, &attention, d_context, d_map[0], d_map[1],
+                                  d_map[2]);
     const tt_linear *maps[3];
     int64_t columns[3];
     qkv_maps(block, maps, columns);
@@ -416,8 +418,8 @@ static void wide_attention_backward(tt_encoder *encoder, int layer,
     }
 }
 
-static void thin_attention_backward(tt_encoder *encoder, int layer,
-                                    const tt_encoder_inputs *inputs, const block_view *view)
+static void thin_attention_backward(tt_encoder *encoder, int layer, const tt_encoder_inputs *inputs,
+                                    const block_view *view)
 {
     tt_encoder_block *block = view->block;
     tt_thin_attention attention = tt_block_thin_attention(encoder, layer, inputs);

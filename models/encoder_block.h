@@ -1,4 +1,5 @@
-/* One block of the encoder: attention half and feed-forward half. Only models/encoder*.c include this. */
+/* One block of the encoder: attention half and feed-forward half. Only models/encoder*.c include
+ * this. */
 #ifndef TT_MODELS_ENCODER_BLOCK_H
 #define TT_MODELS_ENCODER_BLOCK_H
 
@@ -6,11 +7,11 @@
 
 /* Offsets in the plan's arena of what a block keeps from forward to backward. */
 typedef struct {
-    size_t u_qkv, u_o;              /* tensor trains: [tokens, ranks] */
-    size_t qkv, context;            /* wide: [tokens, 3 hidden], [tokens, hidden] */
-    size_t log_sum_exp;             /* [batch, heads, sequence] */
-    size_t u_1, u_2;                /* tensor trains: [tokens, rank] */
-    size_t inner;                   /* wide: [tokens, intermediate], before GELU */
+    size_t u_qkv, u_o;   /* tensor trains: [tokens, ranks] */
+    size_t qkv, context; /* wide: [tokens, 3 hidden], [tokens, hidden] */
+    size_t log_sum_exp;  /* [batch, heads, sequence] */
+    size_t u_1, u_2;     /* tensor trains: [tokens, rank] */
+    size_t inner;        /* wide: [tokens, intermediate], before GELU */
     size_t attention_normalized, attention_deviation;
     size_t output_normalized, output_deviation;
 } tt_block_room;
@@ -31,14 +32,14 @@ struct tt_encoder_block {
 
 /* Scratch shared by all blocks, as offsets. */
 typedef struct {
-    size_t hidden;          /* [tokens, hidden]: the residual stream */
-    size_t branch;          /* [tokens, hidden]: output of a half, and its gradient */
-    size_t d_hidden;        /* [tokens, hidden]: gradient of the residual stream */
-    size_t d_context;       /* wide attention: [tokens, hidden] */
-    size_t d_qkv;           /* wide attention: [tokens, 3 hidden] */
+    size_t hidden;                   /* [tokens, hidden]: the residual stream */
+    size_t branch;                   /* [tokens, hidden]: output of a half, and its gradient */
+    size_t d_hidden;                 /* [tokens, hidden]: gradient of the residual stream */
+    size_t d_context;                /* wide attention: [tokens, hidden] */
+    size_t d_qkv;                    /* wide attention: [tokens, 3 hidden] */
     size_t activation, d_activation; /* wide feed-forward: [tokens, intermediate] */
-    size_t d_u, d_u2;       /* [tokens, ranks] */
-    size_t workspace;       /* of the operations */
+    size_t d_u, d_u2;                /* [tokens, ranks] */
+    size_t workspace;                /* of the operations */
     size_t embedding_normalized, embedding_deviation;
 } tt_shared_room;
 
@@ -57,8 +58,8 @@ typedef struct tt_encoder_plan {
 tt_status tt_encoder_block_create(tt_encoder *encoder, int layer, tt_error *error);
 void tt_encoder_block_initialize(tt_encoder *encoder, int layer, uint64_t seed);
 
-/* Multiplications a token of an attention half (0) or feed-forward half (1) in a form; infinite when
- * the form does not apply. */
+/* Multiplications a token of an attention half (0) or feed-forward half (1) in a form; infinite
+ * when the form does not apply. */
 double tt_encoder_block_cost(const tt_encoder *encoder, int layer, int half, tt_block_form form,
                              int64_t sequence);
 

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* About this many bytes of logits at a time; a chunk never has fewer rows than this, since each chunk
- * passes once over the whole gradient of the embeddings. */
+/* About this many bytes of logits at a time; a chunk never has fewer rows than this, since each
+ * chunk passes once over the whole gradient of the embeddings. */
 enum { CHUNK_BYTES = 48 << 20, CHUNK_ROWS = 128 };
 
 tt_status tt_masked_lm_head_create(tt_masked_lm_head *head, const tt_encoder *encoder,
@@ -105,8 +105,8 @@ static void run_chunk(tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs
     tt_parameters *parameters = encoder->parameters;
     int64_t vocabulary = encoder->configuration.vocabulary_size;
     tt_matrix logits = view(head, head->logits, output.rows, vocabulary);
-    tt_matrix word = tt_matrix_f32(tt_parameters_value(parameters, encoder->word), vocabulary,
-                                   output.columns);
+    tt_matrix word =
+        tt_matrix_f32(tt_parameters_value(parameters, encoder->word), vocabulary, output.columns);
     multiply(device, false, true, output, word, 0.0f, logits);
     tt_cross_entropy loss = {.logits = logits,
                              .bias = tt_parameters_value(parameters, head->bias),
@@ -128,8 +128,7 @@ static void run_chunks(tt_masked_lm_head *head, const tt_masked_lm_inputs *input
                        tt_matrix d_output)
 {
     for (int64_t first = 0; first < inputs->count; first += head->chunk) {
-        int64_t rows =
-            inputs->count - first < head->chunk ? inputs->count - first : head->chunk;
+        int64_t rows = inputs->count - first < head->chunk ? inputs->count - first : head->chunk;
         run_chunk(head, inputs, first, tt_matrix_rows(output, first, rows),
                   d_output.data ? tt_matrix_rows(d_output, first, rows) : d_output);
     }
@@ -163,7 +162,8 @@ void tt_masked_lm_head_run(tt_masked_lm_head *head, const tt_masked_lm_inputs *i
     tt_matrix gathered = view(head, head->gathered, rows, hidden.columns);
     tt_matrix inner = view(head, head->inner, rows, hidden.columns);
     tt_matrix output = view(head, head->activation, rows, hidden.columns);
-    tt_matrix d_output = d_hidden.data ? view(head, head->d_output, rows, hidden.columns) : d_hidden;
+    tt_matrix d_output =
+        d_hidden.data ? view(head, head->d_output, rows, hidden.columns) : d_hidden;
     tt_residual_norm norm = norm_of(head, rows);
     device->ops->gather_rows(device, hidden, inputs->rows, gathered);
     tt_linear_forward(&head->transform, gathered, view(head, head->u, rows, head->transform.rank),

@@ -22,10 +22,10 @@ typedef struct {
 
 /* Device buffers of a micro-batch. */
 typedef struct {
-    int64_t count;         /* masked positions; 0 is fine */
-    const int32_t *rows;   /* [count]: token row of each */
-    const int32_t *labels; /* [count]: original ids; below 0 counts nothing */
-    const float *scale;    /* device: 1 / masked positions of the whole step */
+    int64_t count;                 /* masked positions; 0 is fine */
+    const int32_t *rows;           /* [count]: token row of each */
+    const int32_t *labels;         /* [count]: original ids; below 0 counts nothing */
+    const float *scale;            /* device: 1 / masked positions of the whole step */
     float *loss_sum, *correct_sum; /* += */
 } tt_masked_lm_inputs;
 
@@ -44,6 +44,7 @@ void tt_masked_lm_head_run(tt_masked_lm_head *head, const tt_masked_lm_inputs *i
                            tt_matrix hidden, tt_matrix d_hidden);
 
 /* The logits, bias not yet added, of the last run's last chunk, when it ran without gradients. */
-tt_matrix tt_masked_lm_head_logits(const tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs);
+tt_matrix tt_masked_lm_head_logits(const tt_masked_lm_head *head,
+                                   const tt_masked_lm_inputs *inputs);
 
 #endif

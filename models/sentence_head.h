@@ -1,6 +1,6 @@
-/* A decision about a whole sequence from its first token: pooler (a linear map and tanh), dropout, and
- * a dense classifier with cross-entropy. Next-sentence prediction and sentence classification are both
- * this. */
+/* A decision about a whole sequence from its first token: pooler (a linear map and tanh), dropout,
+ * and a dense classifier with cross-entropy. Next-sentence prediction and sentence classification
+ * are both this. */
 #ifndef TT_MODELS_SENTENCE_HEAD_H
 #define TT_MODELS_SENTENCE_HEAD_H
 
@@ -9,7 +9,7 @@
 typedef struct {
     tt_linear pooler, classifier;
     int64_t classes;
-    float dropout;          /* on the pooled output; 0 in pre-training */
+    float dropout; /* on the pooled output; 0 in pre-training */
     uint32_t dropout_site;
     const tt_encoder *encoder;
 
@@ -40,7 +40,8 @@ size_t tt_sentence_head_bytes(const tt_sentence_head *head);
 void tt_sentence_head_run(tt_sentence_head *head, const tt_encoder_inputs *batch,
                           const tt_sentence_inputs *inputs, tt_matrix hidden, tt_matrix d_hidden);
 
-/* The logits [batch, classes], bias not yet added, of the last run, when it ran without gradients. */
+/* The logits [batch, classes], bias not yet added, of the last run, when it ran without gradients.
+ */
 tt_matrix tt_sentence_head_logits(const tt_sentence_head *head, const tt_encoder_inputs *batch);
 
 #endif

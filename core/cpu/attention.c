@@ -1,7 +1,7 @@
 /* Attention in its two forms. Both come down to heads with operands q, k [sequence, width] and v
- * [sequence, value width]; the dense form projects nothing (q, k, v are columns of wide matrices), the
- * thin form makes q from ranks (U^_q M_h) and shares k = U^_k and v = U^_v among all heads. Scores live
- * in a tile of query rows that stays in cache. */
+ * [sequence, value width]; the dense form projects nothing (q, k, v are columns of wide matrices),
+ * the thin form makes q from ranks (U^_q M_h) and shares k = U^_k and v = U^_v among all heads.
+ * Scores live in a tile of query rows that stays in cache. */
 #include "core/cpu/cpu_ops.h"
 #include "core/cpu/dropout.h"
 #include "core/cpu/matrix_product.h"
@@ -153,15 +153,15 @@ static void softmax_row_backward(const head_task *head, int64_t query, float *sc
     }
 }
 
-/* Room for backward_head, which is enough for forward_head too: scores of a tile, their gradients, and
- * one row of dropout multipliers. */
+/* Room for backward_head, which is enough for forward_head too: scores of a tile, their gradients,
+ * and one row of dropout multipliers. */
 static int64_t tile_room(int64_t sequence)
 {
     return 2 * QUERY_TILE * sequence + round_up(sequence, 16);
 }
 
-/* Gradients of one head from d_context. dq is overwritten; dk and dv are added to. `context` (data may
- * be NULL) gets the forward result again. */
+/* Gradients of one head from d_context. dq is overwritten; dk and dv are added to. `context` (data
+ * may be NULL) gets the forward result again. */
 static void backward_head(const head_task *head, rows_view d_context, rows_view dq, rows_view dk,
                           rows_view dv, rows_view context, float *room)
 {
@@ -237,8 +237,8 @@ size_t tt_cpu_attention_workspace(tt_device *device, const tt_attention *attenti
     return (size_t)(device->threads * dense_thread_room(attention)) * sizeof(float);
 }
 
-/* Sets `head` up for (batch entry, head) with its three operand tiles in `room`; returns what is left
- * of the room. */
+/* Sets `head` up for (batch entry, head) with its three operand tiles in `room`; returns what is
+ * left of the room. */
 static float *load_head(const tt_attention *attention, int64_t b, int64_t h, head_task *head,
                         float *room)
 {
@@ -248,18 +248,18 @@ static float *load_head(const tt_attention *attention, int64_t b, int64_t h, hea
     load_tile(room, attention->q, row, sequence, column, width, attention->q_bias, scale);
     load_tile(room + tile, attention->k, row, sequence, column, width, attention->k_bias, 1.0f);
     load_tile(room + 2 * tile, attention->v, row, sequence, column, width, attention->v_bias, 1.0f);
-    *head = (head_task){.sequence = sequence,
-                        .keys = used_keys(attention->mask + row, sequence),
-                        .width = width,
-                        .value_width = width,
-                        .q = {room, width},
-                        .k = {room + tile, width},
-                        .v = {room + 2 * tile, width},
-                        .mask = attention->mask + row,
-                        .dropout = &attention->dropout,
-                        .dropout_row = (b * attention->heads + h) * sequence,
-                        .log_sum_exp =
-                            attention->log_sum_exp + (b * attention->heads + h) * sequence};
+    *head =
+        (head_task){.sequence = sequence,
+                    .keys = used_keys(attention->mask + row, sequence),
+                    .width = width,
+                    .value_width = width,
+                    .q = {room, width},
+                    .k = {room + tile, width},
+                    .v = {room + 2 * tile, width},
+                    .mask = attention->mask + row,
+                    .dropout = &attention->dropout,
+                    .dropout_row = (b * attention->heads + h) * sequence,
+                    .log_sum_exp = attention->log_sum_exp + (b * attention->heads + h) * sequence};
     return room + 3 * tile;
 }
 
@@ -270,8 +270,8 @@ void tt_cpu_attention_forward(tt_device *device, const tt_attention *attention, 
 #pragma omp parallel for schedule(static) num_threads(device->threads)
     for (int64_t task = 0; task < tasks; task++) {
         int64_t b = task / attention->heads, h = task % attention->heads;
-        float *room = (float *)attention->workspace +
-                      omp_get_thread_num() * dense_thread_room(attention);
+        float *room =
+            (float *)attention->workspace + omp_get_thread_num() * dense_thread_room(attention);
         head_task head;
         room = load_head(attention, b, h, &head, room);
         rows_view target = {tt_cpu_row(context, b * attention->sequence) + h * width,
@@ -289,16 +289,15 @@ void tt_cpu_attention_backward(tt_device *device, const tt_attention *attention,
     for (int64_t task = 0; task < tasks; task++) {
         int64_t b = task / attention->heads, h = task % attention->heads;
         int64_t row = b * sequence, column = h * width;
-        float *room = (float *)attention->workspace +
-                      omp_get_thread_num() * dense_thread_room(attention);
+        float *room =
+            (float *)attention->workspace + omp_get_thread_num() * dense_thread_room(attention);
         head_task head;
         float *gradients = load_head(attention, b, h, &head, room);
         memset(gradients, 0, (size_t)(3 * tile) * sizeof(float));
         rows_view d_head = {tt_cpu_row(d_context, row) + column, d_context.stride};
-        backward_head(&head, d_head, (rows_view){gradients, width},
-                      (rows_view){gradients + tile, width},
-                      (rows_view){gradients + 2 * tile, width}, (rows_view){NULL, 0},
-                      gradients + 3 * tile);
+        backward_head(
+            &head, d_head, (rows_view){gradients, width}, (rows_view){gradients + tile, width},
+            (rows_view){gradients + 2 * tile, width}, (rows_view){NULL, 0}, gradients + 3 * tile);
         store_tile(gradients, dq, row, sequence, column, width, 1.0f / sqrtf((float)width));
         store_tile(gradients + tile, dk, row, sequence, column, width, 1.0f);
         store_tile(gradients + 2 * tile, dv, row, sequence, column, width, 1.0f);
@@ -318,8 +317,8 @@ static thin_widths widths_of(const tt_thin_attention *attention)
                          attention->rank_o,     attention->heads,      attention->sequence};
 }
 
-/* A thread's room: U^ tiles and their gradients, the projected queries and contexts of all heads with
- * their gradients, the scores, and the partial gradients of both maps. */
+/* A thread's room: U^ tiles and their gradients, the projected queries and contexts of all heads
+ * with their gradients, the scores, and the partial gradients of both maps. */
 typedef struct {
     float *u_q, *u_k, *u_v, *d_u_q, *d_u_k, *d_u_v;
     float *queries, *d_queries, *contexts, *d_contexts;
@@ -330,24 +329,25 @@ typedef struct {
 static int64_t lay_out_thin_room(thin_widths w, float *memory, thin_room *room)
 {
     int64_t used = 0;
-    float **pieces[] = {&room->u_q,       &room->u_k,       &room->u_v,
-                        &room->d_u_q,     &room->d_u_k,     &room->d_u_v,
-                        &room->queries,   &room->d_queries, &room->contexts,
-                        &room->d_contexts, &room->scores,   &room->score_map_gradient,
+    float **pieces[] = {&room->u_q,
+                        &room->u_k,
+                        &room->u_v,
+                        &room->d_u_q,
+                        &room->d_u_k,
+                        &room->d_u_v,
+                        &room->queries,
+                        &room->d_queries,
+                        &room->contexts,
+                        &room->d_contexts,
+                        &room->scores,
+                        &room->score_map_gradient,
                         &room->output_map_gradient};
-    int64_t sizes[] = {w.sequence * w.q,
-                       w.sequence * w.k,
-                       w.sequence * w.v,
-                       w.sequence * w.q,
-                       w.sequence * w.k,
-                       w.sequence * w.v,
-                       w.sequence * w.heads * w.k,
-                       w.sequence * w.heads * w.k,
-                       w.sequence * w.heads * w.v,
-                       w.sequence * w.heads * w.v,
-                       tile_room(w.sequence),
-                       w.q * w.heads * w.k,
-                       w.heads * w.v * w.o};
+    int64_t sizes[] = {
+        w.sequence * w.q,           w.sequence * w.k,           w.sequence * w.v,
+        w.sequence * w.q,           w.sequence * w.k,           w.sequence * w.v,
+        w.sequence * w.heads * w.k, w.sequence * w.heads * w.k, w.sequence * w.heads * w.v,
+        w.sequence * w.heads * w.v, tile_room(w.sequence),      w.q * w.heads * w.k,
+        w.heads * w.v * w.o};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         if (memory) {
             *pieces[i] = memory + used;

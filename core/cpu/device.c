@@ -105,8 +105,8 @@ tt_status tt_device_create_cpu(int threads, tt_device **device, tt_error *error)
     if (threads > 0) {
         omp_set_num_threads(threads); /* oneDNN takes its number from OpenMP too */
     }
-    /* oneDNN asks for packing buffers in every product; memory that goes back to the system in between
-     * costs page faults each time. */
+    /* oneDNN asks for packing buffers in every product; memory that goes back to the system in
+     * between costs page faults each time. */
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     tt_device *created = calloc(1, sizeof *created);

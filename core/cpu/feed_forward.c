@@ -63,8 +63,7 @@ void tt_cpu_thin_feed_forward_forward(tt_device *device, const tt_thin_feed_forw
     int64_t tiles = (tokens + TOKEN_TILE - 1) / TOKEN_TILE;
 #pragma omp parallel for schedule(static) num_threads(device->threads)
     for (int64_t t = 0; t < tiles; t++) {
-        float *tile =
-            (float *)block->workspace + omp_get_thread_num() * thread_room(block);
+        float *tile = (float *)block->workspace + omp_get_thread_num() * thread_room(block);
         int64_t token = t * TOKEN_TILE, count = smaller(TOKEN_TILE, tokens - token);
         for (int64_t unit = 0; unit < inner; unit += UNIT_TILE) {
             int64_t units = smaller(UNIT_TILE, inner - unit);
@@ -73,14 +72,14 @@ void tt_cpu_thin_feed_forward_forward(tt_device *device, const tt_thin_feed_forw
                 gelu_row(block->gelu, tile + i * units, block->bias + unit, units);
             }
             tt_matrix_product(false, false, count, u2.columns, units, 1.0f, tile, units,
-                              tt_cpu_row(block->a2, unit), block->a2.stride, unit == 0 ? 0.0f : 1.0f,
-                              tt_cpu_row(u2, token), u2.stride);
+                              tt_cpu_row(block->a2, unit), block->a2.stride,
+                              unit == 0 ? 0.0f : 1.0f, tt_cpu_row(u2, token), u2.stride);
         }
     }
 }
 
-/* From pre-activation (without bias) and d_activation: `x` becomes the activation, `d` the gradient of
- * the pre-activation, which is added to `sums`. */
+/* From pre-activation (without bias) and d_activation: `x` becomes the activation, `d` the gradient
+ * of the pre-activation, which is added to `sums`. */
 static void gelu_row_backward(tt_gelu kind, float *x, float *d, const float *bias, float *sums,
                               int64_t units)
 {
@@ -122,8 +121,9 @@ static void backward_units(const tt_thin_feed_forward *block, tt_matrix d_u2, in
             gelu_row_backward(block->gelu, activation + i * units, d_activation + i * units,
                               block->bias + unit, sums, units);
         }
-        tt_matrix_product(true, false, units, r2, count, 1.0f, activation, units, d_out, d_u2.stride,
-                          1.0f, tt_cpu_row(block->a2_gradient, unit), block->a2_gradient.stride);
+        tt_matrix_product(true, false, units, r2, count, 1.0f, activation, units, d_out,
+                          d_u2.stride, 1.0f, tt_cpu_row(block->a2_gradient, unit),
+                          block->a2_gradient.stride);
         tt_matrix_product(true, false, r1, units, count, 1.0f, u1, block->u1.stride, d_activation,
                           units, 1.0f, d_b1, block->b1_gradient.stride);
         tt_matrix_product(false, true, count, r1, units, 1.0f, d_activation, units, b1,
