@@ -1,0 +1,72 @@
+/* The built program's own words: commands, help, version and exit statuses. */
+#include "support/scratch.h"
+
+#include <ctype.h>
+#include <sys/wait.h>
+
+static char printed[8192];
+
+/* Runs `ttrain <arguments>` and keeps what it prints to both streams; returns the exit status. */
+static int run(const char *arguments)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "'%s' %s 2>&1", TTRAIN_PROGRAM, arguments);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    size_t length = fread(printed, 1, sizeof printed - 1, pipe);
+    printed[length] = '\0';
+    int status = pclose(pipe);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void expect(const char *arguments, int status, const char *fragment)
+{
+    int found = run(arguments);
+    if (found != status || strstr(printed, fragment) == NULL) {
+        fail_msg("ttrain %s: expected status %d and \"%s\", found status %d and \"%s\"", arguments,
+                 status, fragment, found, printed);
+    }
+}
+
+static void test_help(void **state)
+{
+    (void)state;
+    expect("--help", 0, "Usage: ttrain COMMAND");
+    static const char *const commands[] = {"prepare", "pretrain", "inspect", "bench"};
+    for (int i = 0; i < 4; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "\n  %s ", commands[i]);
+        expect("--help", 0, text);
+        snprintf(text, sizeof text, "%s --help", commands[i]);
+        expect(text, 0, "Usage: ttrain ");
+    }
+    expect("", 2, "Usage: ttrain COMMAND");
+}
+
+static void test_version(void **state)
+{
+    (void)state;
+    expect("--version", 0, "ttrain ");
+    assert_true(isdigit((unsigned char)printed[7]));
+    assert_non_null(strchr(printed, '('));
+}
+
+static void test_unknown_command(void **state)
+{
+    (void)state;
+    expect("pretrian", 2, "unknown command 'pretrian', did you mean pretrain?\n");
+    expect("zzzzzzzz", 2, "unknown command 'zzzzzzzz'; see ttrain --help\n");
+    expect("inspect --jsno x", 2, "unknown option --jsno, did you mean --json?");
+    expect("inspect /does/not/exist", 1, "/does/not/exist: No such file or directory");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_version),
+        cmocka_unit_test(test_unknown_command),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
