@@ -116,7 +116,7 @@ class BertForPreTraining(nn.Module):
         self.transform = nn.Linear(HIDDEN, HIDDEN)
         self.transform_norm = nn.LayerNorm(HIDDEN, EPSILON)
         self.decoder_bias = nn.Parameter(torch.zeros(VOCABULARY))
-        self.pooler = nn.Linear(HIDDEN, HIDDEN)
+        self.pooler = linear(form, HIDDEN, HIDDEN, ATTENTION_SHAPE)
         self.next_sentence = nn.Linear(HIDDEN, 2)
         self.apply(self.initialise)
 
