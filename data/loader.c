@@ -93,19 +93,19 @@ static uint64_t hash_info(const tt_shard_info *info)
 /* The shard if it is in memory, counted as used once more, else a free place with `shard` NULL. */
 static resident *claim_resident(tt_loader *loader, int index)
 {
-    resident *free_place = NULL;
+    /* There are more places than the queue has entries, so one is free. */
+    int free_place = 0;
     for (int i = 0; i < RESIDENTS; i++) {
         resident *place = &loader->residents[i];
         if (place->shard == NULL) {
-            free_place = place;
+            free_place = i;
         } else if (place->index == index) {
             place->users++;
             return place;
         }
     }
-    free_place->index = index;
-    free_place->users = 1;
-    return free_place;
+    loader->residents[free_place] = (resident){.index = index, .users = 1};
+    return &loader->residents[free_place];
 }
 
 static tt_status read_shard(tt_loader *loader, int index, tt_shard **shard, tt_error *error)

@@ -222,8 +222,7 @@ static void test_far_step(void **state)
     int64_t step = (int64_t)1 << 30;
     read_stream(&first_stream, options, 2, step, 17);
     read_stream(&second_stream, options, 1, step + 16, 1);
-    assert_memory_equal(first_stream.ids[16 * 8], second_stream.ids[0],
-                        8 * sizeof(int32_t[LENGTH]));
+    assert_memory_equal(first_stream.ids[128], second_stream.ids[0], 8 * sizeof(int32_t[LENGTH]));
 }
 
 static void test_batch_larger_than_an_epoch(void **state)
@@ -464,7 +463,8 @@ static void test_wrong_options(void **state)
     options.first_step = -1;
     refuse(&options, "first step -1", NULL);
     options = good;
-    options.world_size = options.global_batch = 64;
+    options.world_size = 64;
+    options.global_batch = 64;
     refuse(&options, "33 rows in 5 shards, expected at least one for each of 64 ranks",
            good.paths[0]);
     options = default_options(TT_MASKING_DYNAMIC);
@@ -589,7 +589,7 @@ static void test_shard_that_changes(void **state)
     for (int i = 0; i < 4; i++) {
         char name[32];
         snprintf(name, sizeof name, "changing_%d.hdf5", i);
-        files[i] = write_samples(name, &info, i * 10, 10);
+        files[i] = write_samples(name, &info, (int64_t)i * 10, 10);
         paths[i] = files[i].path;
     }
     tt_loader_options options = default_options(TT_MASKING_STATIC);
