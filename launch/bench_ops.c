@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- which operations there are ------------------------------------------------------------------
- */
+/* --- which operations there are --------------------------------------------------------------- */
 
 #define OPERATION(name) [offsetof(tt_ops, name) / sizeof(void (*)(void))] = #name
 
@@ -56,21 +55,23 @@ static const tt_bench_family *const families[] = {
     &tt_bench_products, &tt_bench_activations, &tt_bench_ends,
     &tt_bench_blocks,   &tt_bench_parameters,
 };
-enum { FAMILIES = sizeof families / sizeof *families };
+enum { FAMILIES = sizeof families / sizeof families[0] };
 
-/* --- measuring
- * ------------------------------------------------------------------------------------- */
+/* --- measuring -------------------------------------------------------------------------------- */
 
 typedef struct {
     tt_bench_sizes sizes;
-    int64_t threads;
+    int64_t threads, rounds;
     const char *only; /* part of an operation's name, or NULL */
     bool json;
 } bench_options;
 
+enum { MOST_ROUNDS = 9 };
+
 typedef struct {
     tt_bench_case what;
-    double seconds;
+    double rounds[MOST_ROUNDS];
+    double seconds; /* the middle round */
 } measurement;
 
 typedef struct {
@@ -117,7 +118,7 @@ static void print_row(const results *r, const measurement *m)
     if (what->flops > 0) {
         snprintf(rate, sizeof rate, "%.1f", 1e-9 * what->flops / m->seconds);
     }
-    printf("%-28s %-24s %10.4f %9.2f %9s %6.2f %s\n", what->operation, what->form, 1e3 * m->seconds,
+    printf("%-28s %-24s %10.4f %9.2f %9s %8.2f %s\n", what->operation, what->form, 1e3 * m->seconds,
            1e-9 * what->bytes / m->seconds, rate, limit.fraction, limit.name);
     fflush(stdout);
 }
@@ -127,14 +128,34 @@ static bool selected(const bench_options *options, const tt_bench_case *what)
     return options->only == NULL || strstr(what->operation, options->only) != NULL;
 }
 
+/* In rounds over all cases, so that forms which are compared meet the same load of the machine. */
+static void measure_cases(const bench_options *options, void *operands, measurement *list,
+                          int count, const results *r)
+{
+    for (int round = 1; round <= (int)options->rounds; round++) {
+        for (int i = 0; i < count; i++) {
+            measurement *m = &list[i];
+            call c = {&m->what, operands, r->device};
+            m->rounds[round - 1] = tt_bench_time(run_call, &c, seconds_a_case);
+            if (round == (int)options->rounds) {
+                m->seconds = tt_bench_median(m->rounds, round);
+                if (!options->json) {
+                    print_row(r, m);
+                }
+            }
+        }
+    }
+}
+
 static tt_status measure_family(const tt_bench_family *family, const bench_options *options,
                                 results *r, tt_error *error)
 {
     tt_bench_case cases[TT_BENCH_CASES];
+    measurement *list = &r->list[r->count];
     int count = 0, all = family->list(&options->sizes, cases);
     for (int i = 0; i < all; i++) {
         if (selected(options, &cases[i])) {
-            cases[count++] = cases[i];
+            list[count++].what = cases[i];
         }
     }
     if (count == 0) {
@@ -142,13 +163,9 @@ static tt_status measure_family(const tt_bench_family *family, const bench_optio
     }
     void *operands = NULL;
     tt_status status = family->create(r->device, &options->sizes, &operands, error);
-    for (int i = 0; status == TT_OK && i < count; i++) {
-        call c = {&cases[i], operands, r->device};
-        measurement *m = &r->list[r->count++];
-        *m = (measurement){cases[i], tt_bench_time(run_call, &c, seconds_a_case)};
-        if (!options->json) {
-            print_row(r, m);
-        }
+    if (status == TT_OK) {
+        measure_cases(options, operands, list, count, r);
+        r->count += count;
     }
     family->destroy(operands);
     return status;
@@ -188,8 +205,7 @@ static tt_status measure_copy(results *r, tt_error *error)
     return status;
 }
 
-/* --- reporting
- * --------------------------------------------------------------------------------------- */
+/* --- reporting -------------------------------------------------------------------------------- */
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -249,19 +265,22 @@ static void print_header(const bench_options *options, const results *r)
     printf("%d thread%s; measured f32 product peak %.1f GFLOP/s, copy %.1f GB/s\n\n",
            r->device->threads, r->device->threads > 1 ? "s" : "", 1e-9 * r->peak_flops,
            1e-9 * r->copy_bytes);
-    printf("%-28s %-24s %10s %9s %9s %6s\n", "operation", "form", "ms", "GB/s", "GFLOP/s",
-           "of peak");
+    printf("%-28s %-24s %10s %9s %9s %8s %s\n", "operation", "form", "ms", "GB/s", "GFLOP/s",
+           "of peak", "bound by");
 }
 
 static void print_summary(const results *r, const char *const *missing, int missing_count)
 {
-    printf("\nof peak: of the product peak or of the copy speed, whichever bounds the operation; "
-           "above "
-           "1 where\noperands lie in cache. GB/s counts each operand once.\n\n");
+    printf("\nGB/s counts every operand once. 'of peak' is the fraction of the product peak or of "
+           "the copy "
+           "speed,\nwhichever bounds the operation; above 1 where operands lie in cache. Halves "
+           "and blocks "
+           "leave out what\nruns once a step: materialise, contract, score and output maps, "
+           "update.\n\n");
     for (int i = 0; i < r->count; i++) {
         const measurement *m = &r->list[i], *dense = dense_of(r, m);
         if (dense != NULL) {
-            printf("%-28s %-24s %6.2fx faster than dense\n", m->what.operation, m->what.form,
+            printf("%-28s %-24s %6.2fx as fast as dense\n", m->what.operation, m->what.form,
                    dense->seconds / m->seconds);
         }
     }
@@ -309,8 +328,7 @@ static void print_json(const bench_options *options, const results *r, const cha
     json_decref(root);
 }
 
-/* --- the command
- * -------------------------------------------------------------------------------------- */
+/* --- the command ------------------------------------------------------------------------------ */
 
 static tt_status measure_all(const bench_options *options, results *r, tt_error *error)
 {
@@ -326,24 +344,30 @@ static tt_status measure_all(const bench_options *options, results *r, tt_error 
     return TT_OK;
 }
 
+static void report(const bench_options *options, const results *r)
+{
+    const char *missing[OPERATIONS];
+    int missing_count = list_missing(&options->sizes, missing);
+    if (options->json) {
+        print_json(options, r, missing, missing_count);
+    } else {
+        print_summary(r, missing, missing_count);
+    }
+}
+
 static int run(const bench_options *options)
 {
-    results *r = calloc(1, sizeof *r);
     tt_error error = {0};
-    tt_status status = r != NULL ? measure_all(options, r, &error)
-                                 : tt_error_set(&error, TT_OUT_OF_MEMORY, "no memory for results");
+    results *r = calloc(1, sizeof *r);
+    if (r == NULL) {
+        tt_error_set(&error, TT_OUT_OF_MEMORY, "no memory for results");
+        return tt_command_failed("bench ops", &error);
+    }
+    tt_status status = measure_all(options, r, &error);
     if (status == TT_OK) {
-        const char *missing[OPERATIONS];
-        int missing_count = list_missing(&options->sizes, missing);
-        if (options->json) {
-            print_json(options, r, missing, missing_count);
-        } else {
-            print_summary(r, missing, missing_count);
-        }
+        report(options, r);
     }
-    if (r != NULL) {
-        tt_device_destroy(&r->device);
-    }
+    tt_device_destroy(&r->device);
     free(r);
     return status == TT_OK ? TT_EXIT_DONE : tt_command_failed("bench ops", &error);
 }
@@ -383,7 +407,8 @@ static int check(bench_options *options)
 
 int tt_bench_ops_main(int argc, char **argv)
 {
-    bench_options options = {.sizes = {.batch = 32,
+    bench_options options = {.rounds = 1,
+                             .sizes = {.batch = 32,
                                        .sequence = 128,
                                        .hidden = 768,
                                        .heads = 12,
@@ -396,12 +421,12 @@ int tt_bench_ops_main(int argc, char **argv)
         {"batch", TT_OPTION_INTEGER, &sizes->batch, "N", "sequences", NULL, 1, 1 << 20, false},
         {"sequence-length", TT_OPTION_INTEGER, &sizes->sequence, "N", "tokens a sequence", NULL, 1,
          1 << 16, false},
-        {"hidden", TT_OPTION_INTEGER, &sizes->hidden, "N", "the model's width", NULL, 1, 1 << 14,
+        {"hidden", TT_OPTION_INTEGER, &sizes->hidden, "N", "the model's width", NULL, 2, 1 << 14,
          false},
         {"heads", TT_OPTION_INTEGER, &sizes->heads, "N", "attention heads", NULL, 1, 1 << 10,
          false},
         {"intermediate", TT_OPTION_INTEGER, &sizes->inner, "N",
-         "inner units of the feed-forward block", NULL, 1, 1 << 16, false},
+         "inner units of the feed-forward block", NULL, 2, 1 << 16, false},
         {"vocabulary", TT_OPTION_INTEGER, &sizes->vocabulary, "N", "tokens that have an embedding",
          NULL, 1, 1 << 24, false},
         {"rank", TT_OPTION_INTEGER, &sizes->rank, "N", "of every link of the tensor trains", NULL,
@@ -410,6 +435,9 @@ int tt_bench_ops_main(int argc, char **argv)
          "probability in attention and the residual norms", NULL, 0, 0.99, false},
         {"threads", TT_OPTION_INTEGER, &options.threads, "N", "OpenMP threads; 0: all", NULL, 0,
          4096, false},
+        {"rounds", TT_OPTION_INTEGER, &options.rounds, "N",
+         "times that everything is measured, in turns; the median is shown", NULL, 1, MOST_ROUNDS,
+         false},
         {"only", TT_OPTION_TEXT, &options.only, "NAME", "operations whose name holds this", NULL, 0,
          0, false},
         {"json", TT_OPTION_FLAG, &options.json, NULL, "print JSON", NULL, 0, 0, false},

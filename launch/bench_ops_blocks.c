@@ -26,8 +26,7 @@ typedef struct {
     tt_matrix u_o, u_1, u_2, d_u, d_u2;   /* [tokens, rank] */
 } operands;
 
-/* --- halves, as models/encoder_block.c composes them
- * ---------------------------------------------- */
+/* --- halves, as models/encoder_block.c composes them ------------------------------------------ */
 
 static tt_matrix third(tt_matrix matrix, int i)
 {
@@ -68,7 +67,9 @@ static void attention_backward(operands *o, block_form form)
                             third(o->d_qkv, 1), third(o->d_qkv, 2));
     for (int i = TT_BENCH_QUERY; i <= TT_BENCH_VALUE; i++) {
         tt_matrix d_map = third(o->d_qkv, i);
-        ops->add_bias_backward(o->device, d_map, tt_linear_bias_gradient(&maps[i]));
+        if (i != TT_BENCH_KEY) { /* softmax cancels the key's bias */
+            ops->add_bias_backward(o->device, d_map, tt_linear_bias_gradient(&maps[i]));
+        }
         tt_linear_backward(&maps[i], o->x, third(o->u_qkv, i), d_map, o->d_u, 1.0f, o->d_x);
     }
 }
@@ -129,8 +130,7 @@ static void block_backward(operands *o, block_form form)
     attention_backward(o, form);
 }
 
-/* --- cases
- * ------------------------------------------------------------------------------------------- */
+/* --- cases ------------------------------------------------------------------------------------ */
 
 static void run_attention(void *user, int backward)
 {
@@ -275,8 +275,7 @@ static int list(const tt_bench_sizes *sizes, tt_bench_case *cases)
     return count;
 }
 
-/* --- operands
- * ---------------------------------------------------------------------------------------- */
+/* --- operands --------------------------------------------------------------------------------- */
 
 static tt_status create_maps(operands *o, const tt_bench_sizes *sizes, tt_error *error)
 {
@@ -440,6 +439,7 @@ static tt_status create(tt_device *device, const tt_bench_sizes *sizes, void **r
     o->memory.device = device;
     TT_TRY(create_maps(o, sizes, error));
     create_matrices(o, sizes);
+    TT_TRY(tt_bench_memory_check(&o->memory, error));
     tt_dropout dropout = {.probability = (float)sizes->dropout,
                           .seed = 1,
                           .step = tt_bench_zeros(&o->memory, sizeof(uint32_t)),

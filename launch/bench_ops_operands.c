@@ -18,12 +18,14 @@ static void *keep(tt_bench_memory *memory, void *piece, size_t bytes)
 
 void *tt_bench_zeros(tt_bench_memory *memory, size_t bytes)
 {
-    return keep(memory, memory->device->allocate(memory->device, bytes), bytes);
+    void *piece = memory->failed ? NULL : memory->device->allocate(memory->device, bytes);
+    return keep(memory, piece, bytes);
 }
 
 float *tt_bench_floats(tt_bench_memory *memory, int64_t count)
 {
-    return keep(memory, tt_bench_random(memory->device, count), (size_t)count * sizeof(float));
+    float *piece = memory->failed ? NULL : tt_bench_random(memory->device, count);
+    return keep(memory, piece, (size_t)count * sizeof *piece);
 }
 
 tt_matrix tt_bench_matrix(tt_bench_memory *memory, int64_t rows, int64_t columns)

@@ -141,6 +141,9 @@ static void list_copies(operands *o, const tt_bench_sizes *sizes)
     for (int i = 0; i < LAYERS * 3; i += 3) {
         tt_matrix together = tt_bench_matrix(&o->memory, sizes->hidden, 3 * rank);
         tt_matrix apart = tt_bench_matrix(&o->memory, 3 * sizes->hidden, rank);
+        if (o->memory.failed) {
+            return;
+        }
         for (int j = 0; j < 3; j++) {
             o->copies[0][i + j] = (tt_copy){
                 .source = tt_matrix_rows(apart, j * sizes->hidden, sizes->hidden),
