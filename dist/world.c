@@ -1,6 +1,7 @@
 #include "dist/world.h"
 
 #include <mpi.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,9 @@ enum { PIECE = 1 << 26 };
 /* Processes that a launcher says it started: 0 when none speaks. */
 static int launched_processes(void)
 {
-    const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"};
+    /* The last is set by srun for whatever it starts, MPI program or not. */
+    const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
+                                 "SLURM_STEP_NUM_TASKS"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *value = getenv(names[i]);
         if (value && *value) {
@@ -48,10 +51,11 @@ tt_status tt_world_join(tt_world *world, tt_error *error)
     MPI_Comm_rank(MPI_COMM_WORLD, &world->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world->size);
     if (launched > world->size) {
-        return tt_error_set(error, TT_PEER_FAILED,
-                            "the launcher started %d processes but MPI sees %d: the program is "
-                            "linked with another MPI than the mpirun that started it",
-                            launched, world->size);
+        return tt_error_set(
+            error, TT_PEER_FAILED,
+            "the launcher started %d processes but MPI sees %d: expected the mpirun "
+            "of the MPI that the program is linked with (under srun: --mpi=pmix)",
+            launched, world->size);
     }
     find_place_on_host(world);
     return TT_OK;
@@ -161,4 +165,96 @@ void tt_world_barrier(const tt_world *world)
     if (world->size > 1) {
         MPI_Barrier(MPI_COMM_WORLD);
     }
+}
+
+/* --- where the ranks run --- */
+
+typedef struct {
+    char *text;
+    size_t size, used;
+} tt_host_text;
+
+static void append(tt_host_text *list, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void append(tt_host_text *list, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    size_t room = list->size - list->used;
+    int length = vsnprintf(list->text + list->used, room, format, arguments);
+    va_end(arguments);
+    if (length >= 0 && (size_t)length < room) {
+        list->used += (size_t)length;
+        return;
+    }
+    list->used = list->size - 1;
+    if (list->size >= 4) {
+        memcpy(list->text + list->size - 4, "...", 4);
+    }
+}
+
+/* "0-3, 8" */
+static void append_ranks(const char (*hosts)[TT_WORLD_HOST], int count, int first,
+                         tt_host_text *list)
+{
+    const char *between = "";
+    for (int i = first; i < count; i++) {
+        int last = i;
+        if (strcmp(hosts[i], hosts[first]) != 0) {
+            continue;
+        }
+        while (last + 1 < count && strcmp(hosts[last + 1], hosts[first]) == 0) {
+            last++;
+        }
+        if (last > i) {
+            append(list, "%s%d-%d", between, i, last);
+        } else {
+            append(list, "%s%d", between, i);
+        }
+        between = ", ";
+        i = last;
+    }
+}
+
+int tt_world_list_hosts(const char (*hosts)[TT_WORLD_HOST], int count, char *text, size_t size)
+{
+    tt_host_text list = {.text = text, .size = size};
+    int different = 0;
+    text[0] = '\0';
+    for (int i = 0; i < count; i++) {
+        bool seen = false;
+        for (int j = 0; j < i && !seen; j++) {
+            seen = strcmp(hosts[j], hosts[i]) == 0;
+        }
+        if (!seen) {
+            append(&list, "%s%s: ", different++ > 0 ? "; " : "", hosts[i]);
+            append_ranks(hosts, count, i, &list);
+        }
+    }
+    return different;
+}
+
+tt_status tt_world_hosts(const tt_world *world, char *text, size_t size, tt_error *error)
+{
+    char(*hosts)[TT_WORLD_HOST] = calloc((size_t)world->size, sizeof *hosts);
+    text[0] = '\0';
+    tt_status status = hosts ? TT_OK
+                             : tt_error_set(error, TT_OUT_OF_MEMORY,
+                                            "no memory for the names of %d hosts", world->size);
+    status = tt_world_agree(world, status, error);
+    if (status != TT_OK) {
+        free(hosts);
+        return status;
+    }
+    memcpy(hosts[0], world->host, sizeof world->host);
+    if (world->size > 1) {
+        MPI_Gather(world->host, TT_WORLD_HOST, MPI_CHAR, hosts, TT_WORLD_HOST, MPI_CHAR, 0,
+                   MPI_COMM_WORLD);
+    }
+    if (world->rank == 0) {
+        tt_world_list_hosts((const char(*)[TT_WORLD_HOST])hosts, world->size, text, size);
+    }
+    free(hosts);
+    return TT_OK;
 }

@@ -9,12 +9,15 @@
 #include "core/error.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+enum { TT_WORLD_HOST = 64 }; /* bytes of a host's name, the final 0 included */
 
 typedef struct {
     int rank, size;
     int local_rank, local_size; /* among the ranks of this machine */
-    char host[64];
+    char host[TT_WORLD_HOST];
     bool uses_mpi;
 } tt_world;
 
@@ -43,5 +46,11 @@ void tt_world_broadcast(const tt_world *world, void *bytes, int64_t count);
 /* True on every rank when it is true on any. */
 bool tt_world_any(const tt_world *world, bool value);
 void tt_world_barrier(const tt_world *world);
+
+/* Writes where the ranks run, "node1: 0-3; node2: 4-7", on rank 0, and "" elsewhere. A list that
+ * does not fit ends in "...". All ranks call it together. */
+tt_status tt_world_hosts(const tt_world *world, char *text, size_t size, tt_error *error);
+/* The same from the hosts' names, rank by rank; returns how many different ones there are. */
+int tt_world_list_hosts(const char (*hosts)[TT_WORLD_HOST], int count, char *text, size_t size);
 
 #endif

@@ -4,6 +4,7 @@
 #include "launch/storage.h"
 #include "launch/trainer.h"
 
+#include <glob.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -42,22 +43,65 @@ static void join_path(char target[TT_CHECKPOINT_PATH], const char *folder, const
     snprintf(target, TT_CHECKPOINT_PATH, "%s/%s", folder, name);
 }
 
-/* A folder with results of an earlier run is not written over. */
-static tt_status claim_output(const tt_trainer *trainer, bool resume, tt_error *error)
+/* The largest step among the checkpoints' names, whole or not; -1 when there is none. */
+static int64_t newest_step(const char *checkpoints)
 {
-    const char *output = trainer->run->recipe.output;
-    if (!resume && access(trainer->metrics_path, F_OK) == 0) {
+    char pattern[TT_CHECKPOINT_PATH];
+    join_path(pattern, checkpoints, "step_*");
+    glob_t matches;
+    int64_t newest = -1;
+    if (glob(pattern, GLOB_NOSORT, NULL, &matches) == 0) {
+        for (size_t i = 0; i < matches.gl_pathc; i++) {
+            const char *digits = strrchr(matches.gl_pathv[i], '_') + 1;
+            int64_t step = strtoll(digits, NULL, 10);
+            newest = step > newest ? step : newest;
+        }
+    }
+    globfree(&matches);
+    return newest;
+}
+
+/* A folder with results of an earlier run is not written over. */
+static tt_status check_output(const tt_trainer *trainer, bool resume, tt_error *error)
+{
+    if (!resume &&
+        (access(trainer->metrics_path, F_OK) == 0 || newest_step(trainer->checkpoints) >= 0)) {
         return tt_error_set(
             error, TT_INVALID_INPUT,
             "output: %s holds an earlier run; go on from it with --resume, or choose "
             "another folder with output=PATH",
-            output);
+            trainer->run->recipe.output);
     }
-    TT_TRY(tt_storage_make_folder(output, error));
-    TT_TRY(tt_checkpoint_prepare(trainer->checkpoints, error));
+    return TT_OK;
+}
+
+/* The run's folder, with the resolved recipe and the metrics up to where the run goes on. */
+static tt_status open_output(tt_trainer *trainer, tt_error *error)
+{
+    const tt_recipe *recipe = &trainer->run->recipe;
     char path[TT_CHECKPOINT_PATH];
-    join_path(path, output, "recipe.yaml");
-    return tt_recipe_save(&trainer->run->recipe, path, error);
+    join_path(path, recipe->output, "recipe.yaml");
+    TT_TRY(tt_storage_make_folder(recipe->output, error));
+    TT_TRY(tt_checkpoint_prepare(trainer->checkpoints, error));
+    TT_TRY(tt_recipe_save(recipe, path, error));
+    return tt_metrics_open(trainer->metrics_path, trainer->state.step, &trainer->metrics, error);
+}
+
+/* The newest whole checkpoint of the run's folder; none is fine only where none was ever written.
+ */
+static tt_status find_checkpoint(const tt_trainer *trainer, char path[TT_CHECKPOINT_PATH],
+                                 tt_error *error)
+{
+    const char *folder = trainer->checkpoints;
+    TT_TRY(tt_checkpoint_prepare(folder, error));
+    TT_TRY(tt_checkpoint_find_newest(folder, path, stderr, error));
+    if (!path[0] && newest_step(folder) >= 0) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "%s: expected a whole checkpoint, found damaged ones only; to start "
+                            "again choose another folder with output=PATH",
+                            folder);
+    }
+    return TT_OK;
 }
 
 /* The checkpoint to go on from, "" for a fresh start; rank 0 looks. */
@@ -69,7 +113,7 @@ static tt_status choose_checkpoint(const tt_trainer *trainer, const pretrain_opt
         snprintf(path, TT_CHECKPOINT_PATH, "%s", options->resume_from);
         TT_TRY(tt_checkpoint_verify(path, error));
     } else if (options->resume) {
-        TT_TRY(tt_checkpoint_find_newest(trainer->checkpoints, path, stderr, error));
+        TT_TRY(find_checkpoint(trainer, path, error));
     }
     if (options->resume) {
         fprintf(stderr, path[0] ? "resuming from %s\n" : "nothing to resume from in %s: starting\n",
@@ -78,24 +122,47 @@ static tt_status choose_checkpoint(const tt_trainer *trainer, const pretrain_opt
     return TT_OK;
 }
 
-static tt_status check_resumed(const tt_trainer *trainer, const char *path, tt_error *error)
+/* The position in the shards counts samples, so a phase that has begun keeps its batch. */
+static tt_status check_position(const tt_trainer *trainer, const char *path, tt_error *error)
 {
     const tt_training_state *state = &trainer->state;
-    const tt_recipe *recipe = &trainer->run->recipe;
-    if (state->seed != (uint64_t)recipe->seed) {
-        return tt_error_set(error, TT_INVALID_INPUT, "seed: expected %llu, as in %s; found %lld",
-                            (unsigned long long)state->seed, path, (long long)recipe->seed);
-    }
-    bool in_phase = state->phase < (int64_t)recipe->phase_count;
-    if (in_phase && state->phase_step > recipe->phases[state->phase].steps) {
+    const tt_recipe_phase *phase = &trainer->run->recipe.phases[state->phase];
+    if (state->phase_step > phase->steps) {
         return tt_error_set(
             error, TT_INVALID_INPUT,
             "phases.%lld.steps: expected at least %lld, the steps that %s has done; "
             "found %lld",
-            (long long)state->phase, (long long)state->phase_step, path,
-            (long long)recipe->phases[state->phase].steps);
+            (long long)state->phase, (long long)state->phase_step, path, (long long)phase->steps);
+    }
+    if (state->phase_samples != state->phase_step * phase->global_batch) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "phases.%lld.global_batch: expected %lld, as in %s; found %lld",
+                            (long long)state->phase,
+                            (long long)(state->phase_samples / state->phase_step), path,
+                            (long long)phase->global_batch);
     }
     return TT_OK;
+}
+
+static tt_status check_resumed(const tt_trainer *trainer, const char *path,
+                               const pretrain_options *options, tt_error *error)
+{
+    const tt_training_state *state = &trainer->state;
+    const tt_recipe *recipe = &trainer->run->recipe;
+    int64_t newest = newest_step(trainer->checkpoints);
+    if (state->seed != (uint64_t)recipe->seed) {
+        return tt_error_set(error, TT_INVALID_INPUT, "seed: expected %llu, as in %s; found %lld",
+                            (unsigned long long)state->seed, path, (long long)recipe->seed);
+    }
+    /* Left there, they would be what the next --resume takes. */
+    if (options->resume_from && newest > state->step) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "output: %s has a checkpoint of step %lld, later than %s; move it away "
+                            "or choose another folder with output=PATH",
+                            recipe->output, (long long)newest, path);
+    }
+    return state->phase < (int64_t)recipe->phase_count ? check_position(trainer, path, error)
+                                                       : TT_OK;
 }
 
 /* Rank 0 reads; the others get its bytes, so that no shared file system is needed. */
@@ -117,7 +184,8 @@ static void share_state(tt_trainer *trainer)
     tt_world_broadcast(&run->world, parameters->second_moment, bytes);
 }
 
-static tt_status read_checkpoint(tt_trainer *trainer, const char *path, tt_error *error)
+static tt_status read_checkpoint(tt_trainer *trainer, const char *path,
+                                 const pretrain_options *options, tt_error *error)
 {
     tt_training_state loaded = {0};
     TT_TRY(tt_checkpoint_read_state(path, &loaded, error));
@@ -136,7 +204,7 @@ static tt_status read_checkpoint(tt_trainer *trainer, const char *path, tt_error
         trainer->state.phase_step = trainer->state.phase_samples = 0;
     }
     trainer->state.world_size = trainer->run->world.size;
-    TT_TRY(check_resumed(trainer, path, error));
+    TT_TRY(check_resumed(trainer, path, options, error));
     return tt_checkpoint_load(path, &trainer->run->model.parameters, true, error);
 }
 
@@ -149,19 +217,16 @@ static tt_status read_initial_weights(const tt_trainer *trainer, tt_error *error
     return TT_OK;
 }
 
-/* What rank 0 does with files before the first step. */
-static tt_status prepare_files(tt_trainer *trainer, const pretrain_options *options,
-                               tt_error *error)
+/* Where the run starts: from a checkpoint, from another's weights, or afresh. Rank 0 looks. */
+static tt_status choose_start(tt_trainer *trainer, const pretrain_options *options, tt_error *error)
 {
     char path[TT_CHECKPOINT_PATH];
+    TT_TRY(check_output(trainer, options->resume, error));
     TT_TRY(choose_checkpoint(trainer, options, path, error));
     if (path[0]) {
-        TT_TRY(read_checkpoint(trainer, path, error));
-    } else if (trainer->run->recipe.initialize[0]) {
-        TT_TRY(read_initial_weights(trainer, error));
+        return read_checkpoint(trainer, path, options, error);
     }
-    TT_TRY(claim_output(trainer, options->resume, error));
-    return tt_metrics_open(trainer->metrics_path, trainer->state.step, &trainer->metrics, error);
+    return trainer->run->recipe.initialize[0] ? read_initial_weights(trainer, error) : TT_OK;
 }
 
 /* Names and shapes of all tensor trains, for the checkpoint's table. */
@@ -201,7 +266,7 @@ static tt_status start_state(tt_trainer *trainer, tt_error *error)
     return list_layers(trainer, error);
 }
 
-static void announce_run(const tt_trainer *trainer)
+static void announce_run(const tt_trainer *trainer, const char *hosts)
 {
     const tt_run *run = trainer->run;
     int64_t parameters = tt_parameters_size(&run->model.parameters);
@@ -209,31 +274,45 @@ static void announce_run(const tt_trainer *trainer)
     int64_t embedding = run->configuration.vocabulary_size * run->configuration.hidden_size;
     fprintf(stderr,
             "%s: %lld parameters, %.1fx smaller than dense (%lld); without word embeddings %.1fx; "
-            "%d rank%s, device %s\n",
+            "%d rank%s on %s, device %s\n",
             run->recipe.name, (long long)parameters, (double)dense / (double)parameters,
             (long long)dense, (double)(dense - embedding) / (double)(parameters - embedding),
-            run->world.size, run->world.size > 1 ? "s" : "", run->device->name);
+            run->world.size, run->world.size > 1 ? "s" : "",
+            run->world.size > 1 ? hosts : run->world.host, run->device->name);
+}
+
+static tt_status build(tt_trainer *trainer, tt_error *error)
+{
+    tt_run *run = trainer->run;
+    TT_TRY(tt_run_open_device(run, error));
+    TT_TRY(tt_run_read_vocabulary(run, error));
+    TT_TRY(tt_run_build_model(run, true, error));
+    return start_state(trainer, error);
 }
 
 static tt_status set_up(tt_trainer *trainer, char **arguments, int count,
                         const pretrain_options *options, tt_error *error)
 {
     tt_run *run = trainer->run;
+    const tt_world *world = &run->world;
+    bool writes = world->rank == 0 && !options->check_only;
+    char hosts[1024];
     TT_TRY(tt_run_read_recipe(run, arguments[0], arguments + 1, count - 1, error));
-    tt_status status = tt_run_open_device(run, error);
-    status = status == TT_OK ? tt_run_read_vocabulary(run, error) : status;
-    status = status == TT_OK ? tt_run_build_model(run, true, error) : status;
-    status = status == TT_OK ? start_state(trainer, error) : status;
-    TT_TRY(tt_world_agree(&run->world, status, error));
-    if (run->world.rank == 0) {
-        announce_run(trainer);
-        join_path(trainer->checkpoints, run->recipe.output, "checkpoints");
-        join_path(trainer->metrics_path, run->recipe.output, "metrics.jsonl");
-        status = options->check_only ? TT_OK : prepare_files(trainer, options, error);
-    }
-    TT_TRY(tt_world_agree(&run->world, status, error));
+    TT_TRY(tt_world_agree(world, build(trainer, error), error));
+    TT_TRY(tt_world_same(world, "the number of parameters", (uint64_t)run->model.parameters.total,
+                         error));
+    join_path(trainer->checkpoints, run->recipe.output, "checkpoints");
+    join_path(trainer->metrics_path, run->recipe.output, "metrics.jsonl");
+    tt_status status = writes ? choose_start(trainer, options, error) : TT_OK;
+    TT_TRY(tt_world_agree(world, status, error));
     share_state(trainer);
-    return TT_OK;
+    TT_TRY(tt_trainer_check_shards(trainer, error));
+    TT_TRY(tt_world_hosts(world, hosts, sizeof hosts, error));
+    if (world->rank == 0) {
+        announce_run(trainer, hosts);
+    }
+    status = writes ? open_output(trainer, error) : TT_OK;
+    return tt_world_agree(world, status, error);
 }
 
 static tt_status train(tt_trainer *trainer, tt_error *error)
@@ -304,7 +383,7 @@ int tt_pretrain_main(int argc, char **argv)
         {.name = "check",
          .kind = TT_OPTION_FLAG,
          .target = &options.check_only,
-         .help = "check recipe, tokenizer and model, print their sizes, and end"},
+         .help = "check recipe, tokenizer, model and shards, print their sizes, and end"},
     };
     const tt_command command = {
         .name = "pretrain",

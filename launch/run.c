@@ -116,8 +116,7 @@ void tt_run_close(tt_run *run)
     tt_device_destroy(&run->device);
 }
 
-/* --- paths -------------------------------------------------------------------------------------
- */
+/* --- paths --- */
 
 static int compare_paths(const void *a, const void *b)
 {

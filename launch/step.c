@@ -77,14 +77,18 @@ static void pack_masked(tt_step *step, const tt_batch *batch)
     device->copy_in(device, step->masked_labels, labels, (size_t)used * sizeof(int32_t));
 }
 
-static bool load_counts(tt_step *step, const tt_batch *batch, bool stop)
+static tt_step_call sum_counts(tt_step *step, const tt_batch *batch, bool stop)
 {
     tt_device *device = step->model->parameters.device;
-    double counts[3] = {(double)batch->masked_count, 0.0, stop ? 1.0 : 0.0};
-    for (int64_t row = 0; row < batch->rows; row++) {
-        counts[1] += batch->next_sentence_labels[row] >= 0;
+    double counts[4] = {0.0, 0.0, stop ? 1.0 : 0.0, batch ? 0.0 : 1.0};
+    if (batch) {
+        counts[0] = (double)batch->masked_count;
+        for (int64_t row = 0; row < batch->rows; row++) {
+            counts[1] += batch->next_sentence_labels[row] >= 0;
+        }
     }
-    tt_world_sum_doubles(step->world, counts, 3);
+    tt_watchdog_note(step->watchdog, "waiting for the other ranks to have a batch");
+    tt_world_sum_doubles(step->world, counts, 4);
     step->masked_total = counts[0];
     step->sentence_total = counts[1];
     float scales[2];
@@ -92,10 +96,13 @@ static bool load_counts(tt_step *step, const tt_batch *batch, bool stop)
         scales[i] = (float)(1.0 / (counts[i] > 1.0 ? counts[i] : 1.0));
     }
     device->copy_in(device, step->scales, scales, sizeof scales);
-    return counts[2] > 0.0;
+    if (counts[3] > 0.0) {
+        return TT_STEP_BROKEN;
+    }
+    return counts[2] > 0.0 ? TT_STEP_STOP : TT_STEP_GO_ON;
 }
 
-bool tt_step_load(tt_step *step, const tt_batch *batch, bool stop)
+static void copy_batch(tt_step *step, const tt_batch *batch)
 {
     tt_device *device = step->model->parameters.device;
     size_t tokens = (size_t)(batch->rows * batch->sequence_length);
@@ -106,7 +113,27 @@ bool tt_step_load(tt_step *step, const tt_batch *batch, bool stop)
                     (size_t)batch->rows * sizeof(int32_t));
     pack_masked(step, batch);
     step->first_sequence = (uint32_t)(step->world->rank * step->sizes.rows);
-    return load_counts(step, batch, stop);
+}
+
+tt_step_call tt_step_load(tt_step *step, const tt_batch *batch, bool stop)
+{
+    if (batch) {
+        copy_batch(step, batch);
+    }
+    return sum_counts(step, batch, stop);
+}
+
+tt_status tt_step_next(tt_step *step, tt_loader *loader, tt_batch **batch, bool *stop,
+                       tt_error *error)
+{
+    tt_watchdog_note(step->watchdog, "waiting for the loader");
+    tt_status status = tt_loader_next(loader, batch, error);
+    if (status == TT_OK && !*batch) {
+        status = tt_error_set(error, TT_INVALID_INPUT, "the shards ended before the steps did");
+    }
+    tt_step_call call = tt_step_load(step, status == TT_OK ? *batch : NULL, *stop);
+    *stop = call == TT_STEP_STOP;
+    return call == TT_STEP_BROKEN ? tt_world_agree(step->world, status, error) : TT_OK;
 }
 
 static void run_micro_batches(tt_step *step, bool backward)
@@ -137,9 +164,11 @@ static void run_micro_batches(tt_step *step, bool backward)
 void tt_step_gradients(tt_step *step)
 {
     tt_parameters *parameters = &step->model->parameters;
+    tt_watchdog_note(step->watchdog, "forward and backward passes");
     tt_model_begin_step(step->model);
     run_micro_batches(step, true);
     tt_model_end_step(step->model);
+    tt_watchdog_note(step->watchdog, "all-reduce of gradients");
     tt_world_sum(step->world, parameters->gradients, parameters->total + TT_STATISTICS);
 }
 
@@ -148,6 +177,7 @@ void tt_step_run(tt_step *step, int64_t number, int64_t phase_step)
     step->model->encoder.training = true;
     tt_optimizer_prepare_step(step->optimizer, number, phase_step);
     tt_step_gradients(step);
+    tt_watchdog_note(step->watchdog, "update of the parameters");
     tt_optimizer_apply(step->optimizer);
 }
 
@@ -192,6 +222,7 @@ void tt_step_begin_evaluation(tt_step *step)
 
 void tt_step_evaluate(tt_step *step)
 {
+    tt_watchdog_note(step->watchdog, "validation");
     run_micro_batches(step, false);
     step->evaluated_masked += step->masked_total;
     step->evaluated_sentences += step->sentence_total;
@@ -199,6 +230,7 @@ void tt_step_evaluate(tt_step *step)
 
 tt_step_result tt_step_end_evaluation(tt_step *step)
 {
+    tt_watchdog_note(step->watchdog, "all-reduce of validation losses");
     tt_world_sum(step->world, tt_parameters_statistics(&step->model->parameters), TT_STATISTICS);
     return read_statistics(step, step->evaluated_masked, step->evaluated_sentences);
 }

@@ -15,7 +15,7 @@
 
 #include "core/optimizer.h"
 #include "data/loader.h"
-#include "dist/world.h"
+#include "dist/watchdog.h"
 #include "models/model.h"
 
 typedef struct {
@@ -29,6 +29,7 @@ typedef struct {
     tt_model *model;
     tt_optimizer *optimizer; /* NULL: evaluation only */
     const tt_world *world;
+    tt_watchdog *watchdog; /* told what the step is at; NULL after create, set by who has one */
     tt_step_sizes sizes;
 
     /* Device buffers of all rows of the step; masked positions are packed by micro-batch. */
@@ -57,9 +58,20 @@ tt_status tt_step_create(tt_step *step, tt_model *model, tt_optimizer *optimizer
                          const tt_world *world, const tt_step_sizes *sizes, tt_error *error);
 void tt_step_destroy(tt_step *step);
 
-/* Copies a batch of sizes.rows rows in and sums counts over ranks. `stop`: this rank was asked to
- * end the run; returns true on every rank when any was, so that all leave at the same step. */
-bool tt_step_load(tt_step *step, const tt_batch *batch, bool stop);
+/* What the ranks come to when they load a batch. */
+typedef enum {
+    TT_STEP_GO_ON,
+    TT_STEP_STOP,   /* run this step; a rank was asked to end the run after it */
+    TT_STEP_BROKEN, /* a rank has no batch, so there is no step */
+} tt_step_call;
+
+/* Copies a batch of sizes.rows rows in and sums counts over ranks. NULL: this rank has none.
+ * `stop`: this rank was asked to end the run. Every rank gets the same answer. */
+tt_step_call tt_step_load(tt_step *step, const tt_batch *batch, bool stop);
+/* Loads the loader's next batch. Where a rank's loader fails, every rank gets its status and
+ * message. `stop`: as above on entry; on return, whether any rank was asked. */
+tt_status tt_step_next(tt_step *step, tt_loader *loader, tt_batch **batch, bool *stop,
+                       tt_error *error);
 
 /* Forward and backward passes and the all-reduce, without the update: gradients of the whole step
  * are then in the model's parameters, the same on every rank. */

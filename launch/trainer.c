@@ -25,61 +25,20 @@ static const tt_recipe_phase *phase_of(const tt_trainer *trainer)
     return &trainer->run->recipe.phases[trainer->state.phase];
 }
 
-/* --- a phase's set-up ----------------------------------------------------------------------------
- */
-
-tt_loader_options tt_trainer_loader_options(const tt_trainer *trainer, const tt_run_paths *paths)
-{
-    const tt_run *run = trainer->run;
-    const tt_recipe_phase *phase = phase_of(trainer);
-    return (tt_loader_options){.paths = (const char *const *)paths->items,
-                               .path_count = paths->count,
-                               .sequence_length = (int)phase->sequence_length,
-                               .vocabulary_size = (int)run->configuration.vocabulary_size,
-                               .tokenizer_hash = run->tokenizer_hash,
-                               .max_predictions = (int)phase->max_predictions,
-                               .masking = {.probability = (float)run->recipe.data.mask_probability,
-                                           .whole_word = run->recipe.data.whole_word,
-                                           .max_predictions = (int)phase->max_predictions,
-                                           .vocabulary_size = (int)run->vocabulary_size,
-                                           .special = run->special},
-                               .seed = (uint64_t)run->recipe.seed,
-                               .global_batch = phase->global_batch,
-                               .rank = run->world.rank,
-                               .world_size = run->world.size};
-}
+/* --- a phase's set-up --- */
 
 static tt_status open_train_loader(tt_trainer *trainer, tt_error *error)
 {
-    const tt_recipe_phase *phase = phase_of(trainer);
-    char key[64];
-    snprintf(key, sizeof key, "phases.%lld.train", (long long)trainer->state.phase);
-    TT_TRY(tt_run_find_paths(&phase->train, key, &trainer->train_paths, error));
-    tt_loader_options options = tt_trainer_loader_options(trainer, &trainer->train_paths);
+    int64_t number = trainer->state.phase;
+    TT_TRY(tt_trainer_find_shards(trainer, number, &trainer->train_paths,
+                                  &trainer->validation_paths, error));
+    tt_loader_options options = tt_trainer_loader_options(trainer, number, &trainer->train_paths);
     options.shuffle = true;
     options.first_step = trainer->state.phase_step;
-    options.last_step = phase->steps;
+    options.last_step = phase_of(trainer)->steps;
     /* Each phase has an order of its own. */
-    options.seed += 0x9E3779B97F4A7C15u * (uint64_t)trainer->state.phase;
-    TT_TRY(tt_loader_open(&options, &trainer->loader, error));
-    if (phase->validation.count > 0) {
-        snprintf(key, sizeof key, "phases.%lld.validation", (long long)trainer->state.phase);
-        TT_TRY(tt_run_find_paths(&phase->validation, key, &trainer->validation_paths, error));
-    }
-    return TT_OK;
-}
-
-static tt_status check_batch(const tt_trainer *trainer, tt_error *error)
-{
-    const tt_recipe_phase *phase = phase_of(trainer);
-    int size = trainer->run->world.size;
-    if (phase->global_batch % size != 0) {
-        return tt_error_set(error, TT_INVALID_INPUT,
-                            "phases.%lld.global_batch: expected a multiple of the %d ranks, found "
-                            "%lld",
-                            (long long)trainer->state.phase, size, (long long)phase->global_batch);
-    }
-    return TT_OK;
+    options.seed += 0x9E3779B97F4A7C15u * (uint64_t)number;
+    return tt_loader_open(&options, &trainer->loader, error);
 }
 
 static void announce_phase(const tt_trainer *trainer)
@@ -91,13 +50,14 @@ static void announce_phase(const tt_trainer *trainer)
     fprintf(
         stderr,
         "phase %s: %lld steps of %lld sequences of %lld tokens (%d rank%s x %lld micro-batch%s of "
-        "%lld), %lld sequences in %d shard%s (%s%s), %.2f epochs\n",
+        "%lld), %lld sequences in %d shard%s (%s%s, fingerprint %016llx), %.2f epochs\n",
         phase->name, (long long)phase->steps, (long long)phase->global_batch,
         (long long)phase->sequence_length, run->world.size, run->world.size > 1 ? "s" : "",
         (long long)step->micro_batches, step->micro_batches > 1 ? "es" : "",
         (long long)step->sizes.micro_batch, (long long)rows, trainer->train_paths.count,
         trainer->train_paths.count > 1 ? "s" : "", trainer->train_paths.items[0],
         trainer->train_paths.count > 1 ? ", ..." : "",
+        (unsigned long long)trainer->state.data_fingerprint,
         (double)phase->steps * (double)phase->global_batch / (double)rows);
     size_t optimizer_bytes = (size_t)run->model.parameters.total * 4 * sizeof(float);
     fprintf(stderr,
@@ -130,9 +90,7 @@ static tt_status create_step(tt_trainer *trainer, tt_error *error)
 static tt_status begin_phase(tt_trainer *trainer, tt_error *error)
 {
     const tt_world *world = &trainer->run->world;
-    tt_status status = check_batch(trainer, error);
-    status = status == TT_OK ? open_train_loader(trainer, error) : status;
-    TT_TRY(tt_world_agree(world, status, error));
+    TT_TRY(tt_world_agree(world, open_train_loader(trainer, error), error));
     uint64_t fingerprint = tt_loader_fingerprint(trainer->loader);
     TT_TRY(tt_world_same(world, "the training shards", fingerprint, error));
     if (trainer->state.phase_step > 0 && trainer->state.data_fingerprint != fingerprint &&
@@ -143,7 +101,9 @@ static tt_status begin_phase(tt_trainer *trainer, tt_error *error)
     }
     trainer->state.data_fingerprint = fingerprint;
     trainer->unigram_entropy = NAN;
+    trainer->loss_watch = (tt_loss_watch){0};
     TT_TRY(tt_world_agree(world, create_step(trainer, error), error));
+    trainer->step.watchdog = trainer->watchdog;
     if (is_first_rank(trainer)) {
         announce_phase(trainer);
     }
@@ -159,8 +119,7 @@ static void end_phase(tt_trainer *trainer)
     tt_run_free_paths(&trainer->validation_paths);
 }
 
-/* --- what surrounds a step
- * ------------------------------------------------------------------------ */
+/* --- what surrounds a step --- */
 
 static tt_status save_checkpoint(tt_trainer *trainer, tt_error *error)
 {
@@ -250,6 +209,22 @@ static void check_first_loss(tt_trainer *trainer, const tt_step_result *result)
     }
 }
 
+/* A loss that leaps is often the first sign of a run that goes wrong. */
+static void check_spike(tt_trainer *trainer, const tt_step_result *result)
+{
+    tt_loss_course course;
+    double loss = result->masked_lm_loss + result->next_sentence_loss;
+    if (tt_loss_watch_spikes(&trainer->loss_watch, loss, &course) && is_first_rank(trainer)) {
+        tt_progress_end(&trainer->progress);
+        fprintf(
+            stderr,
+            "ttrain: warning: the loss leapt to %.4f at step %lld, %.1f standard deviations above "
+            "the mean of the steps before (mean %.4f, deviation %.4f, gradient norm %.3g)\n",
+            loss, (long long)trainer->state.step, (loss - course.mean) / course.deviation,
+            course.mean, course.deviation, (double)result->gradient_norm);
+    }
+}
+
 static tt_metrics_record make_record(tt_trainer *trainer, const tt_step_result *result)
 {
     const tt_training_state *state = &trainer->state;
@@ -332,8 +307,7 @@ static tt_status log_step(tt_trainer *trainer, const tt_step_result *result, tt_
     return TT_OK;
 }
 
-/* --- the loop
- * ---------------------------------------------------------------------------------------- */
+/* --- the loop --- */
 
 static void count_step(tt_trainer *trainer, const tt_batch *batch, double seconds, double wait)
 {
@@ -351,29 +325,43 @@ static void count_step(tt_trainer *trainer, const tt_batch *batch, double second
     trainer->interval_wait += wait;
 }
 
+/* While steps are skipped the weights may be what is wrong: they do not push good checkpoints out.
+ */
+static bool saves(const tt_trainer *trainer, bool stopped)
+{
+    bool last = trainer->state.phase_step == phase_of(trainer)->steps;
+    return stopped || last ||
+           (due(trainer->run->recipe.checkpoint.interval, trainer) &&
+            trainer->state.skipped_in_a_row == 0);
+}
+
 /* One step with all that belongs to it. `stopped`: the run was asked to end. */
 static tt_status advance(tt_trainer *trainer, bool *stopped, tt_error *error)
 {
     double begin = now();
     tt_batch *batch;
-    TT_TRY(tt_loader_next(trainer->loader, &batch, error));
-    *stopped = tt_step_load(&trainer->step, batch, *trainer->stop_signal != 0);
+    *stopped = *trainer->stop_signal != 0;
+    TT_TRY(tt_step_next(&trainer->step, trainer->loader, &batch, stopped, error));
     tt_step_run(&trainer->step, trainer->state.step, trainer->state.phase_step);
     tt_step_result result = tt_step_read(&trainer->step);
     count_step(trainer, batch, now() - begin, batch->wait_seconds);
     TT_TRY(note_result(trainer, &result, error));
     check_first_loss(trainer, &result);
+    check_spike(trainer, &result);
     TT_TRY(log_step(trainer, &result, error));
-    if (*stopped || due(trainer->run->recipe.checkpoint.interval, trainer)) {
-        return save_checkpoint(trainer, error);
+    if (!saves(trainer, *stopped)) {
+        return TT_OK;
     }
-    return TT_OK;
+    tt_watchdog_note(trainer->watchdog, "writing a checkpoint");
+    return save_checkpoint(trainer, error);
 }
 
 static tt_status run_phase(tt_trainer *trainer, bool *stopped, tt_error *error)
 {
+    tt_watchdog_begin(trainer->watchdog, trainer->state.step + 1, "beginning the phase");
     TT_TRY(begin_phase(trainer, error));
     while (trainer->state.phase_step < phase_of(trainer)->steps && !*stopped) {
+        tt_watchdog_begin(trainer->watchdog, trainer->state.step + 1, "beginning the step");
         TT_TRY(advance(trainer, stopped, error));
     }
     return TT_OK;
@@ -381,12 +369,15 @@ static tt_status run_phase(tt_trainer *trainer, bool *stopped, tt_error *error)
 
 tt_status tt_trainer_run(tt_trainer *trainer, tt_trainer_end *end, tt_error *error)
 {
+    const tt_world *world = &trainer->run->world;
     trainer->started = now();
+    TT_TRY(tt_world_agree(world, tt_watchdog_start(world, &trainer->watchdog, error), error));
     int64_t phases = (int64_t)trainer->run->recipe.phase_count;
     bool stopped = false;
     tt_status status = TT_OK;
     while (status == TT_OK && !stopped && trainer->state.phase < phases) {
         status = run_phase(trainer, &stopped, error);
+        tt_watchdog_end(trainer->watchdog);
         bool finished = status == TT_OK && trainer->state.phase_step == phase_of(trainer)->steps;
         end_phase(trainer);
         if (finished) {
@@ -394,6 +385,7 @@ tt_status tt_trainer_run(tt_trainer *trainer, tt_trainer_end *end, tt_error *err
             trainer->state.phase_step = trainer->state.phase_samples = 0;
         }
     }
+    tt_watchdog_stop(&trainer->watchdog);
     *end = trainer->state.phase < phases ? TT_TRAINER_STOPPED : TT_TRAINER_FINISHED;
     return status;
 }

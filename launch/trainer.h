@@ -10,6 +10,7 @@
 #define TT_LAUNCH_TRAINER_H
 
 #include "launch/checkpoint.h"
+#include "launch/loss_watch.h"
 #include "launch/metrics.h"
 #include "launch/run.h"
 #include "launch/step.h"
@@ -24,23 +25,35 @@ typedef struct {
     tt_metrics *metrics;             /* rank 0 only */
     tt_progress progress;            /* rank 0 only */
     const volatile int *stop_signal; /* becomes not 0 when the run is asked to end */
-    bool loss_checked; /* the first step's loss was held against that of a uniform guess */
-    double started;    /* seconds: clock when the trainer began */
+    bool loss_checked;     /* the first step's loss was held against that of a uniform guess */
+    double started;        /* seconds: clock when the trainer began */
+    tt_watchdog *watchdog; /* while tt_trainer_run runs */
 
     /* Of the phase that runs now. */
     tt_optimizer *optimizer;
     tt_step step;
     tt_loader *loader;
     tt_run_paths train_paths, validation_paths;
-    double
-        unigram_entropy; /* of the validation set's masked tokens, nats; NAN before it is known */
+    tt_loss_watch loss_watch;
+    /* Of the validation set's masked tokens, nats; NAN before it is known. */
+    double unigram_entropy;
     /* Since the last logged step. */
     double interval_seconds, interval_wait;
     int64_t interval_steps, interval_tokens;
 } tt_trainer;
 
-/* How the loader of the present phase reads `paths`, without order and position. */
-tt_loader_options tt_trainer_loader_options(const tt_trainer *trainer, const tt_run_paths *paths);
+/* How a phase's loader reads `paths`, without order and position. */
+tt_loader_options tt_trainer_loader_options(const tt_trainer *trainer, int64_t phase_number,
+                                            const tt_run_paths *paths);
+/* A phase's shards; `validation` is empty where it has none. Free both, in any case. */
+tt_status tt_trainer_find_shards(const tt_trainer *trainer, int64_t phase_number,
+                                 tt_run_paths *train, tt_run_paths *validation, tt_error *error);
+
+/* Checks the shards of every phase that is still to run without reading rows: that patterns match,
+ * that shards are what the phase needs, that its batch can be shared out among the ranks. So a run
+ * does not train for days before its last phase turns out to have no shards. All ranks call it
+ * together. */
+tt_status tt_trainer_check_shards(const tt_trainer *trainer, tt_error *error);
 
 /* Trains. On failure the error says why; what was saved stays. `end` says whether the last phase
  * was finished or a signal ended the run early (a checkpoint was written then). */

@@ -33,8 +33,8 @@ static tt_status evaluate_batches(tt_trainer *trainer, tt_loader *loader, int64_
     tt_step_begin_evaluation(&trainer->step);
     for (int64_t i = 0; i < batches; i++) {
         tt_batch *batch;
-        TT_TRY(tt_loader_next(loader, &batch, error));
-        tt_step_load(&trainer->step, batch, false);
+        bool stop = false;
+        TT_TRY(tt_step_next(&trainer->step, loader, &batch, &stop, error));
         tt_step_evaluate(&trainer->step);
         if (counts) {
             count_labels(counts, batch);
@@ -47,7 +47,8 @@ tt_status tt_validation_run(tt_trainer *trainer, tt_validation_result *result, t
 {
     const tt_run *run = trainer->run;
     const tt_world *world = &run->world;
-    tt_loader_options options = tt_trainer_loader_options(trainer, &trainer->validation_paths);
+    tt_loader_options options =
+        tt_trainer_loader_options(trainer, trainer->state.phase, &trainer->validation_paths);
     tt_loader *loader = NULL;
     TT_TRY(tt_world_agree(world, tt_loader_open(&options, &loader, error), error));
     int64_t batches = (tt_loader_rows(loader) + options.global_batch - 1) / options.global_batch;
@@ -56,10 +57,17 @@ tt_status tt_validation_run(tt_trainer *trainer, tt_validation_result *result, t
     }
     /* The masks are the same each time, so the entropy is counted once a phase. */
     double *counts = NULL;
+    tt_status status = TT_OK;
     if (isnan(trainer->unigram_entropy)) {
         counts = calloc((size_t)run->configuration.vocabulary_size, sizeof *counts);
+        status = counts ? TT_OK
+                        : tt_error_set(error, TT_OUT_OF_MEMORY,
+                                       "no memory to count the validation set's tokens");
+        status = tt_world_agree(world, status, error);
     }
-    tt_status status = evaluate_batches(trainer, loader, batches, counts, error);
+    if (status == TT_OK) {
+        status = evaluate_batches(trainer, loader, batches, counts, error);
+    }
     tt_loader_close(&loader);
     if (status == TT_OK && counts) {
         tt_world_sum_doubles(world, counts, (int)run->configuration.vocabulary_size);
