@@ -165,7 +165,7 @@ static bool keeps_promises(const tt_shard *shard)
     return good;
 }
 
-enum { MUTATIONS = 400 };
+enum { MUTATIONS = 200 };
 
 /* 0, or which promise was broken. */
 static int read_mutated(const contents *original, uint64_t stream)
