@@ -186,13 +186,10 @@ static void append(tt_text_buffer *text, const char *word)
 
 static void make_name(tt_random *random, char name[32], bool town)
 {
-    strcpy(name, DRAW(random, onsets));
-    strcat(name, DRAW(random, vowels));
-    if (town) {
-        strcat(name, DRAW(random, town_endings));
-    } else {
-        strcat(name, DRAW(random, endings));
-    }
+    const char *onset = DRAW(random, onsets);
+    const char *vowel = DRAW(random, vowels);
+    const char *ending = town ? DRAW(random, town_endings) : DRAW(random, endings);
+    snprintf(name, 32, "%s%s%s", onset, vowel, ending);
     name[0] = (char)toupper((unsigned char)name[0]);
 }
 

@@ -223,7 +223,7 @@ static tt_status flush_split(preparation *preparation, split *split, tt_error *e
     if (count == 0) {
         return TT_OK;
     }
-    int64_t *order = malloc((size_t)count * sizeof *order);
+    int64_t *order = calloc((size_t)count, sizeof *order);
     if (order == NULL) {
         return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for the order of %lld documents",
                             (long long)count);

@@ -58,6 +58,9 @@ size_t tt_text_buffer_append_clean(tt_text_buffer *buffer, const char *bytes, si
     size_t replaced = 0;
     size_t start = 0; /* of the run that is fine as it is */
     size_t i = 0;
+    if (length == 0) {
+        return 0; /* where `bytes` may be NULL */
+    }
     while (i < length) {
         unsigned char byte = (unsigned char)bytes[i];
         if ((byte >= 0x20 && byte < 0x7F) || (byte == '\n' && keep_line_feeds)) {

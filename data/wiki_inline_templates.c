@@ -323,8 +323,8 @@ void tt_wiki_expand_template(const char *content, size_t length, tt_text_buffer 
         return;
     }
     for (size_t i = 0; i < trimmed.length; i++) {
-        char byte = trimmed.bytes[i] == '_' ? ' ' : trimmed.bytes[i];
-        name[i] = (char)tolower((unsigned char)byte);
+        int byte = trimmed.bytes[i] == '_' ? ' ' : (unsigned char)trimmed.bytes[i];
+        name[i] = (char)tolower(byte);
     }
     name[trimmed.length] = '\0';
     if (strncmp(name, "lang-", 5) == 0) {

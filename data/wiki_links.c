@@ -29,8 +29,8 @@ static bool same_name(const char *name, const char *bytes, size_t length)
         return false;
     }
     for (size_t i = 0; i < length; i++) {
-        char byte = bytes[i] == '_' ? ' ' : bytes[i];
-        if (tolower((unsigned char)byte) != tolower((unsigned char)name[i])) {
+        int byte = bytes[i] == '_' ? ' ' : (unsigned char)bytes[i];
+        if (tolower(byte) != tolower((unsigned char)name[i])) {
             return false;
         }
     }

@@ -138,7 +138,7 @@ static void decode_inline(slice text, tt_text_buffer *output)
             tt_text_buffer_append_byte(output, TT_WIKI_ESCAPED[byte - TT_WIKI_ESCAPE]);
             i++;
         } else {
-            tt_text_buffer_append_byte(output, byte == '\t' ? ' ' : (char)byte);
+            tt_text_buffer_append_byte(output, (char)byte);
             i++;
         }
     }
@@ -146,7 +146,10 @@ static void decode_inline(slice text, tt_text_buffer *output)
 
 static char last_byte(const char *bytes, size_t length)
 {
-    return length > 0 ? bytes[length - 1] : '\0';
+    if (length == 0) {
+        return '\0';
+    }
+    return bytes[length - 1];
 }
 
 static bool is_separator(char byte)
@@ -164,7 +167,6 @@ static void tidy_punctuation(tt_text_buffer *text)
     for (size_t i = 0; i < text->length; i++) {
         char byte = bytes[i];
         char before = last_byte(bytes, kept);
-        char next = i + 1 < text->length ? bytes[i + 1] : ' ';
         if (byte == ' ' && (before == ' ' || before == '\0')) {
             continue;
         }
@@ -181,7 +183,8 @@ static void tidy_punctuation(tt_text_buffer *text)
             }
         }
         bool closes = byte == ',' || byte == '.' || byte == ';' || byte == ':';
-        if (closes && before == ' ' && (next == ' ' || next == ',' || next == '.')) {
+        bool last = i + 1 == text->length || strchr(" ,.", bytes[i + 1]) != NULL;
+        if (closes && before == ' ' && last) {
             kept--;
             before = last_byte(bytes, kept);
         }
@@ -295,18 +298,21 @@ static bool is_table_remnant(slice line)
            (line.length >= 2 && line.bytes[0] == '{' && line.bytes[1] == '|');
 }
 
+static bool is_rule(slice line)
+{
+    return line.length >= 4 && memcmp(line.bytes, "----", 4) == 0;
+}
+
 static void take_line(line_pass *pass, slice line)
 {
     bool indented = line.length > 0 && line.bytes[0] == ' ';
     line = trim(line);
-    if (line.length == 0) {
+    if (line.length == 0 || is_table_remnant(line) || is_rule(line)) {
         end_paragraph(pass);
     } else if (line.bytes[0] == '=' && line.length > 2 && line.bytes[line.length - 1] == '=') {
         take_heading(pass, line);
     } else if (strchr("*#:;", line.bytes[0]) != NULL) {
         take_item(pass, line);
-    } else if (is_table_remnant(line) || (line.length >= 4 && memcmp(line.bytes, "----", 4) == 0)) {
-        end_paragraph(pass);
     } else if (indented) {
         end_paragraph(pass);
         emit(pass, line, LINE_WITH_SPACE);

@@ -123,9 +123,10 @@ static void skip_comment(tag_scanner *scanner)
 void tt_wiki_append_escaped(tt_text_buffer *output, char byte)
 {
     const char *found = strchr(TT_WIKI_ESCAPED, byte);
-    bool escape = found != NULL && *found != '\0';
-    tt_text_buffer_append_byte(output,
-                               escape ? (char)(TT_WIKI_ESCAPE + (found - TT_WIKI_ESCAPED)) : byte);
+    if (found != NULL && *found != '\0') {
+        byte = (char)(TT_WIKI_ESCAPE + (found - TT_WIKI_ESCAPED));
+    }
+    tt_text_buffer_append_byte(output, byte);
 }
 
 static void skip_nowiki(tag_scanner *scanner, const tag *opener)

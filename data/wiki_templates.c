@@ -121,8 +121,7 @@ static void close_table(template_scanner *scanner)
     scanner->output->length = top.start;
 }
 
-/* Whether only spaces and indentation stand between the last line end and the end of the output.
- * `kept` is where the current line of the input began in the output. */
+/* Whether only spaces and indentation stand before `i` on its line. */
 static bool at_line_start(const tt_text_buffer *input, size_t i)
 {
     enum { DEEPEST_INDENT = 32 };
@@ -137,12 +136,21 @@ static bool at_line_start(const tt_text_buffer *input, size_t i)
     return false;
 }
 
+/* The byte at `i`, or 0 behind the end. */
+static char byte_at(const tt_text_buffer *input, size_t i)
+{
+    if (i >= input->length) {
+        return '\0';
+    }
+    return input->bytes[i];
+}
+
 static size_t scan_step(template_scanner *scanner, size_t i)
 {
     const tt_text_buffer *input = scanner->input;
-    char byte = input->bytes[i];
-    char next = i + 1 < input->length ? input->bytes[i + 1] : '\0';
-    char after = i + 2 < input->length ? input->bytes[i + 2] : '\0';
+    char byte = byte_at(input, i);
+    char next = byte_at(input, i + 1);
+    char after = byte_at(input, i + 2);
     if (byte == '{' && next == '|' && after != '}' && at_line_start(input, i)) {
         push(scanner, OPEN_TABLE);
         return i + 2;

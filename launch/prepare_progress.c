@@ -30,9 +30,9 @@ static int print_line(const tt_reading_progress *progress, const tt_corpus *corp
                 done / 1e6, total / 1e6, total > 0 ? 100 * done / total : 100, rate / 1e6,
                 (long long)summary->documents);
     if (summary->tokens > 0) {
+        int64_t rows = summary->train_rows + summary->validation_rows;
         width += fprintf(progress->stream, ", %lld tokens, %lld rows written",
-                         (long long)summary->tokens,
-                         (long long)(summary->train_rows + summary->validation_rows));
+                         (long long)summary->tokens, (long long)rows);
     }
     return width + fprintf(progress->stream, ", %d:%02d left", (int)left / 60, (int)left % 60);
 }
