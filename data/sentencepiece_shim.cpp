@@ -121,7 +121,7 @@ void *tt_sentencepiece_train(const tt_sentencepiece_setting *settings, size_t se
             set_message(message, message_size, status.ToString());
             return nullptr;
         }
-        void *bytes = std::malloc(model.size() + 1);
+        void *bytes = std::malloc(model.size());
         if (bytes == nullptr) {
             std::snprintf(message, message_size, "out of memory");
             return nullptr;
