@@ -96,14 +96,30 @@ static void destroy(tt_device *device)
     free(device);
 }
 
+/* Asks OpenMP for `threads` (0: as many as it likes) and returns how many it gives, which a limit of
+ * the environment may make fewer. oneDNN takes its number from OpenMP too, and computes wrong products
+ * where it gets fewer than it counted on, so that the number must be the true one. */
+static int settle_threads(int threads)
+{
+    if (threads > 0) {
+        omp_set_num_threads(threads);
+    }
+    omp_set_dynamic(0);
+    int team = 1;
+#pragma omp parallel
+    {
+#pragma omp master
+        team = omp_get_num_threads();
+    }
+    omp_set_num_threads(team);
+    return team;
+}
+
 tt_status tt_device_create_cpu(int threads, tt_device **device, tt_error *error)
 {
     if (threads < 0 || threads > 4096) {
         return tt_error_set(error, TT_INVALID_INPUT, "threads: expected 0 to 4096, found %d",
                             threads);
-    }
-    if (threads > 0) {
-        omp_set_num_threads(threads); /* oneDNN takes its number from OpenMP too */
     }
     /* oneDNN asks for packing buffers in every product; memory that goes back to the system in
      * between costs page faults each time. */
@@ -114,7 +130,7 @@ tt_status tt_device_create_cpu(int threads, tt_device **device, tt_error *error)
     if (created && state) {
         *created = (tt_device){.name = "cpu",
                                .ops = &tt_cpu_ops,
-                               .threads = omp_get_max_threads(),
+                               .threads = settle_threads(threads),
                                .state = state,
                                .allocate = allocate,
                                .release = release,
