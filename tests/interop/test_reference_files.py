@@ -1,17 +1,19 @@
-"""The project's own reference file of BERT, made by its double-precision model, against Hugging
-Face's BERT in double precision: losses, logits and every gradient."""
+"""The project's own reference files, made by its double-precision models, against PyTorch in double
+precision: Hugging Face's BERT, and the six-encoder classifier by automatic differentiation."""
 
+import glob
 import os
 import unittest
 
 import h5py
 import numpy as np
 import torch
+import torch.nn.functional as F
 import transformers
 
 import workspace
 
-FILE = os.path.join(workspace.ROOT, "tests", "reference", "data", "bert_pretraining_own.h5")
+DATA = os.path.join(workspace.ROOT, "tests", "reference", "data")
 
 
 def hugging_face_bert(file):
@@ -53,9 +55,84 @@ def labels_of(batch):
     return torch.from_numpy(labels)
 
 
+class SixEncoder:
+    """The classifier of the six-encoder files, in double precision."""
+
+    def __init__(self, file):
+        self.sizes = file.attrs
+        self.values = {}
+        file["parameters"].visititems(self.add)
+
+    def add(self, name, item):
+        if isinstance(item, h5py.Dataset):
+            self.values[name] = torch.from_numpy(item[:]).double().requires_grad_()
+
+    def cores(self, name):
+        """Every core times the diagonal behind it, entries at or below the threshold being zero."""
+        cores = []
+        while (key := f"{name}/tensor/factors/{len(cores)}") in self.values:
+            core = self.values[key]
+            diagonal = self.values.get(f"{name}/tensor/rank_parameters/{len(cores)}")
+            if diagonal is not None:
+                kept = diagonal > self.sizes["threshold"]
+                core = core * torch.where(kept, diagonal, torch.zeros_like(diagonal))
+            cores.append(core)
+        return cores
+
+    def linear(self, name, x):
+        cores = self.cores(f"{name}/layer")
+        weight = cores[0]
+        for core in cores[1:]:
+            weight = torch.tensordot(weight, core, 1)
+        return x @ weight.reshape(x.shape[-1], -1) + self.values[f"{name}/layer/bias"]
+
+    def norm(self, name, x):
+        weight, bias = self.values[f"{name}/weight"], self.values[f"{name}/bias"]
+        return F.layer_norm(x, x.shape[-1:], weight, bias, float(self.sizes["layer_norm_eps"]))
+
+    def words(self, ids):
+        """Rows of the table that the embedding's cores make: its row modes lead, then its columns."""
+        cores = self.cores("encoder/embedding/word_emb")
+        table = cores[0]
+        for core in cores[1:]:
+            table = torch.tensordot(table, core, 1)
+        table = table[0, ..., 0]
+        order = [*range(0, 2 * len(cores), 2), *range(1, 2 * len(cores), 2)]
+        return table.permute(order).reshape(-1, int(self.sizes["hidden"]))[ids]
+
+    def attention(self, name, x, mask):
+        batch, sequence, hidden = x.shape
+        q, k, v = (
+            self.linear(f"{name}/{part}", x)
+            .view(batch, sequence, int(self.sizes["heads"]), -1)
+            .transpose(1, 2)
+            for part in ("w_qs", "w_ks", "w_vs")
+        )
+        scores = q @ k.transpose(2, 3) / q.shape[-1] ** 0.5
+        scores = scores.masked_fill(mask[:, None, None, :] == 0, -1e9)
+        context = (scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, sequence, hidden)
+        return self.linear(f"{name}/fc", context)
+
+    def logits(self, ids, segments, mask):
+        positions = self.values["encoder/embedding/position_emb/weight"][: ids.shape[1]]
+        x = self.words(ids) + positions
+        x = x + self.values["encoder/embedding/token_type_emb/weight"][segments]
+        x = self.norm("encoder/embedding/layer_norm", x)
+        for block in range(int(self.sizes["n_layers"])):
+            name = f"encoder/encoder_blocks/{block}"
+            attended = self.attention(f"{name}/slf_attn", x, mask)
+            x = self.norm(f"{name}/slf_attn/layer_norm", x + attended)
+            inner = F.gelu(self.linear(f"{name}/pos_ffn/fc_1", x))
+            outer = self.linear(f"{name}/pos_ffn/fc_2", inner)
+            x = self.norm(f"{name}/pos_ffn/layer_norm", x + outer)
+        pooled = torch.tanh(self.linear("classifier/fc1", x[:, 0]))
+        weight, bias = (self.values[f"classifier/fc2/layer/{part}"] for part in ("weight", "bias"))
+        return F.linear(pooled, weight, bias)
+
+
 class OwnReference(unittest.TestCase):
     def test_bert(self):
-        with h5py.File(FILE, "r") as file:
+        with h5py.File(os.path.join(DATA, "bert_pretraining_own.h5"), "r") as file:
             model = hugging_face_bert(file)
             batch = file["batch"]
             labels = labels_of(batch)
@@ -72,18 +149,37 @@ class OwnReference(unittest.TestCase):
             pair = output.seq_relationship_logits.detach().numpy()
             self.assert_close(pair, file["seq_relationship_logits"][:])
             self.assertAlmostEqual(output.loss.item(), file["loss"][()], delta=1e-10)
-            self.check_gradients(model, file["gradients"])
+            self.check_gradients(dict(model.named_parameters()), file["gradients"])
+
+    def test_six_encoder(self):
+        paths = sorted(glob.glob(os.path.join(DATA, "six_encoder_own_*.h5")))
+        self.assertEqual(len(paths), 2)
+        for path in paths:
+            with self.subTest(path), h5py.File(path, "r") as file:
+                model, batch = SixEncoder(file), file["batch"]
+                names = ("input_ids", "segment_ids", "attention_mask", "labels")
+                *inputs, labels = (torch.from_numpy(batch[name][:]).long() for name in names)
+                logits = model.logits(*inputs)
+                loss = F.cross_entropy(logits, labels)
+                loss.backward()
+                self.assert_close(logits.detach().numpy(), file["logits"][:])
+                self.assertAlmostEqual(loss.item(), file["loss"][()], delta=1e-10)
+                self.check_gradients(model.values, file["gradients"])
 
     def assert_close(self, found, expected):
         difference = np.linalg.norm(found - expected) / np.linalg.norm(expected)
         self.assertLess(difference, 1e-10)
 
-    def check_gradients(self, model, expected):
+    def check_gradients(self, parameters, group):
         """The file keeps gradients as floats."""
-        whole = np.sqrt(sum((expected[name][:].astype(np.float64) ** 2).sum() for name in expected))
-        parameters = dict(model.named_parameters())
-        for name in expected:
-            gradient = expected[name][:].astype(np.float64)
+        expected = {}
+        group.visititems(
+            lambda name, item: expected.update({name: item[:].astype(np.float64)})
+            if isinstance(item, h5py.Dataset)
+            else None
+        )
+        whole = np.sqrt(sum((gradient**2).sum() for gradient in expected.values()))
+        for name, gradient in expected.items():
             found = parameters[name].grad.numpy()
             scale = max(np.linalg.norm(gradient), 1e-6 * whole)
             self.assertLess(np.linalg.norm(found - gradient) / scale, 2e-7, name)

@@ -1,6 +1,7 @@
 /* The product's encoder and classifier of tensor trains against every six_encoder*.h5, in f32. The
  * word table is computed from the file's cores and diagonals, and its gradient taken back into
- * them, in double precision; everything else is the product's. */
+ * them, in double precision; everything else is the product's. Each file goes through every form of
+ * the encoder's blocks. */
 #include "tests/reference/reference_run.h"
 
 #include <setjmp.h>
@@ -219,9 +220,14 @@ static void compare_results(tt_model *model, const tt_run_batch *run, const tt_r
     free(found);
 }
 
+/* `form`: how the halves of the blocks are to be computed. */
 static void compare_model(const tt_reference_file *file, tt_double_tensors *parameters,
-                          const tt_double_tensors *gradients, const tt_double_batch *batch)
+                          const tt_double_tensors *gradients, const tt_double_batch *batch,
+                          tt_form_choice form)
 {
+    static const char *const names[] = {[TT_FORM_BY_COST] = "six-encoder, forms by cost",
+                                        [TT_FORM_ALWAYS_WIDE] = "six-encoder, wide",
+                                        [TT_FORM_ALWAYS_THIN] = "six-encoder, thin"};
     tt_error error;
     tt_model model;
     tt_device *device = tt_suite_device();
@@ -231,19 +237,16 @@ static void compare_model(const tt_reference_file *file, tt_double_tensors *para
     tt_suite_succeed(tt_model_create_classification(&model, device, &configuration,
                                                     classifier->shape.count, 1, false, &error),
                      &error);
+    model.encoder.form_choice = form;
     tt_suite_succeed(tt_model_plan(&model, batch->batch, batch->sequence, 0, true, &error), &error);
-    for (int layer = 0; layer < configuration.layers; layer++) {
-        char text[256];
-        tt_encoder_explain(&model.encoder, layer, text, sizeof(text));
-        printf("%s\n", text);
-    }
     tt_double_train_matrix words = word_train(parameters, tt_suite_real(file, "/", "threshold"));
+    tt_double_tensors_zero_gradients(parameters);
     tt_run_set_parameters(&model, parameters, model_name_of);
     set_words(&model, &words);
     tt_run_batch run = tt_run_batch_make(device, batch);
 
     tt_reference_check check;
-    tt_reference_check_begin(&check, "six-encoder", TT_REFERENCE_MODEL_TOLERANCE);
+    tt_reference_check_begin(&check, names[form], TT_REFERENCE_MODEL_TOLERANCE);
     compare_results(&model, &run, file, classifier->values, &check);
     tt_run_compare_gradients(&model, gradients, model_name_of, &check);
     compare_words(&model, &words, parameters, gradients, &check);
@@ -263,7 +266,9 @@ static int compare_file(const tt_reference_file *file)
     tt_suite_succeed(tt_double_tensors_read(file, "parameters", &parameters, &error), &error);
     tt_suite_succeed(tt_double_tensors_read(file, "gradients", &gradients, &error), &error);
     tt_suite_succeed(tt_double_batch_read(file, false, &batch, &error), &error);
-    compare_model(file, &parameters, &gradients, &batch);
+    compare_model(file, &parameters, &gradients, &batch, TT_FORM_BY_COST);
+    compare_model(file, &parameters, &gradients, &batch, TT_FORM_ALWAYS_WIDE);
+    compare_model(file, &parameters, &gradients, &batch, TT_FORM_ALWAYS_THIN);
     tt_double_batch_free(&batch);
     tt_double_tensors_free(&parameters);
     tt_double_tensors_free(&gradients);
