@@ -1,0 +1,452 @@
+/* Linear maps, dense and as tensor trains, against plain loops in double precision. */
+#include "core/linear.h"
+#include "ops/ops_test.h"
+
+enum { INPUTS = 24, OUTPUTS = 30, ROWS = 17 };
+static const double tolerance = 1e-5;
+
+typedef struct {
+    tt_device *device;
+    tt_parameters parameters;
+    tt_train_set trains;
+} fixture;
+
+static void begin(fixture *f, int threads)
+{
+    *f = (fixture){.device = ops_test_device(threads)};
+    tt_parameters_init(&f->parameters, f->device);
+    tt_train_set_init(&f->trains, &f->parameters, 0.01f);
+}
+
+static tt_linear_form train_form(int input_order, int output_order, int64_t rank)
+{
+    tt_linear_form form = {.form = TT_TENSOR_TRAIN};
+    tt_error error = {0};
+    if (tt_train_shape_choose(INPUTS, OUTPUTS, input_order, output_order, rank, &form.shape,
+                              &error) != TT_OK) {
+        fail_msg("%s", error.message);
+    }
+    return form;
+}
+
+static void add(fixture *f, tt_linear *linear, const char *name, const tt_linear_form *form,
+                const tt_linear *neighbour)
+{
+    tt_error error = {0};
+    if (tt_linear_add(linear, name, INPUTS, OUTPUTS, form, neighbour, &f->parameters, &f->trains,
+                      &error) != TT_OK) {
+        fail_msg("%s", error.message);
+    }
+}
+
+static void allocate(fixture *f)
+{
+    tt_error error = {0};
+    if (tt_parameters_allocate(&f->parameters, false, &error) != TT_OK ||
+        tt_train_set_plan(&f->trains, &error) != TT_OK) {
+        fail_msg("%s", error.message);
+    }
+}
+
+static void end(fixture *f)
+{
+    tt_train_set_free(&f->trains);
+    tt_parameters_free(&f->parameters);
+    tt_device_destroy(&f->device);
+}
+
+static double *array(int64_t count)
+{
+    return ops_test_host((size_t)count * sizeof(double));
+}
+
+static double place(tt_matrix matrix, int64_t i, int64_t j)
+{
+    return ((const float *)matrix.data)[i * matrix.stride + j];
+}
+
+/* The matrix [INPUTS, OUTPUTS] that x is multiplied by: W^T, or A B. */
+static double *matrix_of(const tt_linear *linear)
+{
+    double *matrix = array(INPUTS * OUTPUTS);
+    for (int64_t i = 0; i < INPUTS; i++) {
+        for (int64_t j = 0; j < OUTPUTS; j++) {
+            double *entry = &matrix[i * OUTPUTS + j];
+            if (linear->form == TT_DENSE) {
+                *entry = tt_parameters_value(linear->parameters, linear->weight)[j * INPUTS + i];
+                continue;
+            }
+            const tt_train *train = tt_linear_train(linear);
+            for (int64_t r = 0; r < linear->rank; r++) {
+                *entry += place(train->a, i, r) * place(train->b, r, j);
+            }
+        }
+    }
+    return matrix;
+}
+
+/* c [rows, columns] = (c or 0) + op(a) op(b), all with their own row lengths. */
+static void plain_product(double *c, int64_t rows, int64_t columns, int64_t inner, const double *a,
+                          bool transpose_a, const double *b, bool transpose_b, double beta)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < columns; j++) {
+            double sum = beta * c[i * columns + j];
+            for (int64_t l = 0; l < inner; l++) {
+                sum += (transpose_a ? a[l * rows + i] : a[i * inner + l]) *
+                       (transpose_b ? b[j * inner + l] : b[l * columns + j]);
+            }
+            c[i * columns + j] = sum;
+        }
+    }
+}
+
+/* --- forward and backward -------------------------------------------------------------------- */
+
+/* Operands of a call on the map, and the same in double precision. */
+typedef struct {
+    ops_test_matrix x, u, y, dy, du, dx;
+    double *x_values, *dy_values, *matrix;
+} operands;
+
+static operands make_operands(tt_device *device, const tt_linear *linear, uint64_t seed)
+{
+    operands o = {.x = ops_test_random(device, ROWS, INPUTS, 3, 1.0, seed),
+                  .u = ops_test_fill(device, ROWS, linear->rank, 2, NAN),
+                  .y = ops_test_fill(device, ROWS, OUTPUTS, 1, NAN),
+                  .dy = ops_test_random(device, ROWS, OUTPUTS, 4, 1.0, seed + 1),
+                  .du = ops_test_fill(device, ROWS, linear->rank, 1, NAN),
+                  .dx = ops_test_random(device, ROWS, INPUTS, 2, 1.0, seed + 2)};
+    o.x_values = ops_test_read(&o.x);
+    o.dy_values = ops_test_read(&o.dy);
+    o.matrix = matrix_of(linear);
+    return o;
+}
+
+static void free_operands(operands *o)
+{
+    ops_test_matrix *all[] = {&o->x, &o->u, &o->y, &o->dy, &o->du, &o->dx};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        ops_test_free(all[i]);
+    }
+    free(o->x_values);
+    free(o->dy_values);
+    free(o->matrix);
+}
+
+static void check_forward(const tt_linear *linear, operands *o)
+{
+    double *y = array(ROWS * OUTPUTS);
+    plain_product(y, ROWS, OUTPUTS, INPUTS, o->x_values, false, o->matrix, false, 0.0);
+    tt_linear_forward(linear, o->x.view, o->u.view, o->y.view);
+    ops_test_expect("y", &o->y, y, tolerance);
+    free(y);
+}
+
+/* The gradient of the matrix x^T dy, as it must have gone into W, or into A and B. */
+static void check_matrix_gradient(const tt_linear *linear, const operands *o, double times)
+{
+    double *gradient = array(INPUTS * OUTPUTS);
+    plain_product(gradient, INPUTS, OUTPUTS, ROWS, o->x_values, true, o->dy_values, false, 0.0);
+    if (linear->form == TT_DENSE) {
+        const float *found = tt_parameters_gradient(linear->parameters, linear->weight);
+        double *transposed = array(INPUTS * OUTPUTS);
+        for (int64_t i = 0; i < INPUTS * OUTPUTS; i++) {
+            transposed[i] = found[i % OUTPUTS * INPUTS + i / OUTPUTS] / times;
+        }
+        ops_test_close("weight gradient", transposed, gradient, INPUTS * OUTPUTS, tolerance);
+        free(transposed);
+    } else {
+        const tt_train *train = tt_linear_train(linear);
+        for (int64_t i = 0; i < INPUTS; i++) {
+            for (int64_t r = 0; r < linear->rank; r++) {
+                double expected = 0.0;
+                for (int64_t j = 0; j < OUTPUTS; j++) {
+                    expected += times * gradient[i * OUTPUTS + j] * place(train->b, r, j);
+                }
+                assert_true(fabs(place(train->a_gradient, i, r) - expected) <
+                            1e-4 * (1.0 + fabs(expected)));
+            }
+        }
+        for (int64_t j = 0; j < OUTPUTS; j++) {
+            for (int64_t r = 0; r < linear->rank; r++) {
+                double expected = 0.0;
+                for (int64_t i = 0; i < INPUTS; i++) {
+                    expected += times * gradient[i * OUTPUTS + j] * place(train->a, i, r);
+                }
+                assert_true(fabs(place(train->b_gradient, r, j) - expected) <
+                            1e-4 * (1.0 + fabs(expected)));
+            }
+        }
+    }
+    free(gradient);
+}
+
+/* Twice, so that it shows that gradients of weights add up while dx is scaled by beta. */
+static void check_backward(const tt_linear *linear, operands *o)
+{
+    double *dx = ops_test_read(&o->dx);
+    plain_product(dx, ROWS, INPUTS, OUTPUTS, o->dy_values, false, o->matrix, true, 1.0);
+    tt_linear_backward(linear, o->x.view, o->u.view, o->dy.view, o->du.view, 1.0f, o->dx.view);
+    ops_test_expect("dx added", &o->dx, dx, tolerance);
+    check_matrix_gradient(linear, o, 1.0);
+    plain_product(dx, ROWS, INPUTS, OUTPUTS, o->dy_values, false, o->matrix, true, 0.0);
+    tt_linear_backward(linear, o->x.view, o->u.view, o->dy.view, o->du.view, 0.0f, o->dx.view);
+    ops_test_expect("dx overwritten", &o->dx, dx, tolerance);
+    check_matrix_gradient(linear, o, 2.0);
+    tt_linear_backward(linear, o->x.view, o->u.view, o->dy.view, o->du.view, 0.0f, (tt_matrix){0});
+    ops_test_expect("dx left alone", &o->dx, dx, tolerance);
+    check_matrix_gradient(linear, o, 3.0);
+    free(dx);
+    for (int64_t j = 0; j < OUTPUTS; j++) {
+        assert_true(tt_linear_bias_gradient(linear)[j] == 0.0f);
+    }
+}
+
+static void check_form(int threads, const tt_linear_form *form)
+{
+    fixture f;
+    tt_linear linear;
+    begin(&f, threads);
+    add(&f, &linear, "map", form, NULL);
+    allocate(&f);
+    tt_linear_initialize(&linear, 0.3f, 5);
+    tt_train_set_materialise(&f.trains);
+    operands o = make_operands(f.device, &linear, 1);
+    check_forward(&linear, &o);
+    check_backward(&linear, &o);
+    free_operands(&o);
+    end(&f);
+}
+
+static void test_dense(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= OPS_TEST_THREADS; threads++) {
+        check_form(threads, &(tt_linear_form){.form = TT_DENSE});
+    }
+}
+
+static void test_tensor_train(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= OPS_TEST_THREADS; threads++) {
+        tt_linear_form forms[] = {train_form(2, 2, 5), train_form(3, 2, 4), train_form(1, 1, 7),
+                                  train_form(4, 3, 2)};
+        for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+            check_form(threads, &forms[i]);
+        }
+    }
+}
+
+/* --- neighbours ------------------------------------------------------------------------------ */
+
+enum { MAPS = 3 };
+
+/* One product for all three maps is the same as three products. */
+static void check_joint(const tt_linear maps[MAPS], tt_device *device)
+{
+    int64_t width = 0, column[MAPS];
+    for (int i = 0; i < MAPS; i++) {
+        column[i] = width;
+        width += maps[i].rank;
+    }
+    ops_test_matrix x = ops_test_random(device, ROWS, INPUTS, 1, 1.0, 1);
+    ops_test_matrix joint = ops_test_fill(device, ROWS, width, 2, NAN);
+    ops_test_matrix du = ops_test_random(device, ROWS, width, 1, 1.0, 2);
+    ops_test_matrix dx = ops_test_random(device, ROWS, INPUTS, 3, 1.0, 3);
+    ops_test_matrix expected_dx = ops_test_random(device, ROWS, INPUTS, 0, 1.0, 3);
+    double *d_a[MAPS];
+    tt_linear_contract(&maps[0], &maps[MAPS - 1], x.view, joint.view);
+    double *found = ops_test_read(&joint);
+    for (int i = 0; i < MAPS; i++) {
+        ops_test_matrix u = ops_test_fill(device, ROWS, maps[i].rank, 0, NAN);
+        tt_matrix du_columns = tt_matrix_columns(du.view, column[i], maps[i].rank);
+        tt_matrix gradient = tt_linear_train(&maps[i])->a_gradient;
+        tt_linear_contract(&maps[i], &maps[i], x.view, u.view);
+        tt_linear_contract_backward(&maps[i], &maps[i], x.view, du_columns, 1.0f, expected_dx.view);
+        double *alone = ops_test_read(&u);
+        d_a[i] = array(INPUTS * maps[i].rank);
+        for (int64_t j = 0; j < ROWS * maps[i].rank; j++) {
+            int64_t row = j / maps[i].rank, place_in_row = j % maps[i].rank;
+            assert_true(fabs(found[row * width + column[i] + place_in_row] - alone[j]) < 1e-5);
+        }
+        for (int64_t j = 0; j < INPUTS * maps[i].rank; j++) {
+            d_a[i][j] = place(gradient, j / maps[i].rank, j % maps[i].rank);
+        }
+        free(alone);
+        ops_test_free(&u);
+    }
+    tt_linear_contract_backward(&maps[0], &maps[MAPS - 1], x.view, du.view, 1.0f, dx.view);
+    double *dx_values = ops_test_read(&expected_dx);
+    ops_test_expect("dx of all at once", &dx, dx_values, tolerance);
+    for (int i = 0; i < MAPS; i++) {
+        tt_matrix gradient = tt_linear_train(&maps[i])->a_gradient;
+        for (int64_t j = 0; j < INPUTS * maps[i].rank; j++) {
+            double twice = place(gradient, j / maps[i].rank, j % maps[i].rank);
+            assert_true(fabs(twice - 2.0 * d_a[i][j]) < 1e-5 * (1.0 + fabs(twice)));
+        }
+        free(d_a[i]);
+    }
+    free(found);
+    free(dx_values);
+    ops_test_free(&x);
+    ops_test_free(&joint);
+    ops_test_free(&du);
+    ops_test_free(&dx);
+    ops_test_free(&expected_dx);
+}
+
+static void test_neighbours(void **state)
+{
+    (void)state;
+    tt_linear_form forms[MAPS] = {train_form(2, 2, 5), train_form(3, 2, 3), train_form(1, 1, 7)};
+    fixture f;
+    tt_linear maps[MAPS];
+    begin(&f, 2);
+    add(&f, &maps[0], "query", &forms[0], NULL);
+    add(&f, &maps[1], "key", &forms[1], &maps[0]);
+    add(&f, &maps[2], "value", &forms[2], &maps[1]);
+    allocate(&f);
+    for (int i = 0; i < MAPS; i++) {
+        tt_linear_initialize(&maps[i], 0.3f, 5);
+    }
+    tt_train_set_materialise(&f.trains);
+    check_joint(maps, f.device);
+    for (int i = 0; i < MAPS; i++) {
+        tt_train_set_materialise(&f.trains);
+        operands o = make_operands(f.device, &maps[i], 10);
+        check_forward(&maps[i], &o);
+        check_backward(&maps[i], &o);
+        free_operands(&o);
+    }
+    end(&f);
+}
+
+/* A tensor train next to a dense map shares nothing with it. */
+static void test_dense_neighbour(void **state)
+{
+    (void)state;
+    tt_linear_form dense = {.form = TT_DENSE}, form = train_form(2, 2, 5);
+    fixture f;
+    tt_linear first, second;
+    begin(&f, 1);
+    add(&f, &first, "first", &dense, NULL);
+    add(&f, &second, "second", &form, &first);
+    allocate(&f);
+    tt_linear_initialize(&second, 0.3f, 5);
+    tt_train_set_materialise(&f.trains);
+    assert_int_equal(tt_linear_train(&second)->a.stride, second.rank);
+    operands o = make_operands(f.device, &second, 1);
+    check_forward(&second, &o);
+    free_operands(&o);
+    end(&f);
+}
+
+/* --- parameters ------------------------------------------------------------------------------ */
+
+static double mean_square(const double *values, int64_t count)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < count; i++) {
+        sum += values[i] * values[i] / (double)count;
+    }
+    return sum;
+}
+
+static void test_parameters(void **state)
+{
+    (void)state;
+    tt_linear_form dense_form = {.form = TT_DENSE}, form = train_form(2, 2, 5);
+    fixture f;
+    tt_linear dense, train;
+    begin(&f, 1);
+    add(&f, &dense, "dense", &dense_form, NULL);
+    add(&f, &train, "train", &form, NULL);
+    allocate(&f);
+    static const char *const names[] = {"dense.weight", "dense.bias",
+                                        "train.core_1", "train.rank_diagonal_1",
+                                        "train.core_2", "train.rank_diagonal_2",
+                                        "train.core_3", "train.rank_diagonal_3",
+                                        "train.core_4", "train.bias"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        assert_true(tt_parameters_find(&f.parameters, names[i]) >= 0);
+    }
+    assert_int_equal(f.parameters.count, sizeof names / sizeof names[0]);
+    const tt_parameter *weight = &f.parameters.items[dense.weight];
+    assert_int_equal(weight->shape[0], OUTPUTS);
+    assert_int_equal(weight->shape[1], INPUTS);
+    assert_true(weight->decays);
+    assert_false(f.parameters.items[dense.bias].decays);
+    assert_false(f.parameters.items[train.bias].decays);
+    assert_int_equal(f.parameters.items[train.bias].group, TT_GROUP_DENSE);
+    assert_int_equal(tt_linear_dense_size(&dense), INPUTS * OUTPUTS + OUTPUTS);
+    assert_int_equal(tt_linear_dense_size(&train), INPUTS * OUTPUTS + OUTPUTS);
+    assert_int_equal(tt_linear_size(&dense), INPUTS * OUTPUTS + OUTPUTS);
+    assert_int_equal(tt_linear_size(&train), tt_train_size(&form.shape) + OUTPUTS);
+    assert_int_equal(tt_parameters_size(&f.parameters),
+                     tt_linear_size(&dense) + tt_linear_size(&train));
+    assert_int_equal(dense.rank, 0);
+    assert_int_equal(train.rank, 5);
+    end(&f);
+}
+
+static void test_initial_values(void **state)
+{
+    (void)state;
+    tt_linear_form forms[] = {{.form = TT_DENSE}, train_form(2, 2, 5)};
+    for (int i = 0; i < 2; i++) {
+        fixture f;
+        tt_linear linear;
+        double sum = 0.0;
+        begin(&f, 1);
+        add(&f, &linear, "map", &forms[i], NULL);
+        allocate(&f);
+        for (uint64_t seed = 0; seed < 40; seed++) {
+            tt_parameters_fill(&f.parameters, linear.bias, 3.0f);
+            tt_linear_initialize(&linear, 0.25f, seed);
+            tt_train_set_materialise(&f.trains);
+            double *matrix = matrix_of(&linear);
+            sum += mean_square(matrix, INPUTS * OUTPUTS) / 40.0;
+            free(matrix);
+            for (int64_t j = 0; j < OUTPUTS; j++) {
+                assert_true(tt_linear_bias(&linear)[j] == 0.0f);
+            }
+        }
+        assert_true(fabs(sqrt(sum) / 0.25 - 1.0) < 0.15);
+        end(&f);
+    }
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    fixture f;
+    tt_linear linear;
+    tt_error error = {0};
+    tt_linear_form form = train_form(2, 2, 5);
+    begin(&f, 1);
+    assert_int_equal(tt_linear_add(&linear, "layer.query", INPUTS + 1, OUTPUTS, &form, NULL,
+                                   &f.parameters, &f.trains, &error),
+                     TT_INVALID_INPUT);
+    assert_string_equal(error.message,
+                        "layer.query: input modes multiply to 24, expected the width 25");
+    assert_int_equal(f.parameters.count, 0);
+    add(&f, &linear, "map", &form, NULL);
+    assert_int_equal(tt_linear_add(&linear, "map", INPUTS, OUTPUTS, &form, NULL, &f.parameters,
+                                   &f.trains, &error),
+                     TT_INVALID_INPUT);
+    assert_string_equal(error.message, "parameter name map.core_1 is used twice");
+    end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dense),      cmocka_unit_test(test_tensor_train),
+        cmocka_unit_test(test_neighbours), cmocka_unit_test(test_dense_neighbour),
+        cmocka_unit_test(test_parameters), cmocka_unit_test(test_initial_values),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
