@@ -22,7 +22,7 @@ double *tt_double_array(int64_t count)
 tt_double_tensor *tt_double_tensors_add(tt_double_tensors *tensors, const char *name,
                                         const tt_reference_shape *shape)
 {
-    size_t size = ((size_t)tensors->count + 1) * sizeof(*tensors->items);
+    size_t size = ((size_t)tensors->count + 1) * sizeof(void *);
     tensors->items = must(realloc(tensors->items, size));
     tt_double_tensor *tensor = must(calloc(1, sizeof(*tensor)));
     snprintf(tensor->name, sizeof(tensor->name), "%s", name);

@@ -165,6 +165,8 @@ static void row_train_make(const tt_double_train_matrix *matrix, int64_t number,
     for (int k = matrix->order - 1; k >= 0; k--) {
         row->slice[k] = number % matrix->rows[k];
         number /= matrix->rows[k];
+    }
+    for (int k = 0; k < matrix->order; k++) {
         int64_t width = matrix->columns[k] * matrix->ranks[k + 1];
         row->cores[k] = tt_double_array(matrix->ranks[k] * width);
         row->gradients[k] = tt_double_array(matrix->ranks[k] * width);

@@ -80,25 +80,25 @@ static tt_status write_gradient(const tt_reference_file *file, const char *group
 typedef struct {
     const char *name;
     int order;
+    bool pruned, removed;
     int64_t shape[8], ranks[9];
     int64_t rows[2]; /* leading extents of x; the second may be 0 */
-    bool pruned, removed;
 } linear_group;
 
 static const linear_group linear_groups[] = {
-    {"order_2", 2, {7, 5}, {1, 4, 1}, {6, 0}, false, false},
-    {"order_2_rank_1", 2, {13, 11}, {1, 1, 1}, {4, 0}, false, false},
-    {"order_4", 4, {3, 5, 4, 3}, {1, 3, 6, 3, 1}, {2, 3}, false, false},
-    {"order_4_pruned", 4, {5, 3, 2, 7}, {1, 5, 11, 7, 1}, {9, 0}, true, false},
-    {"order_4_removed", 4, {3, 4, 5, 2}, {1, 3, 7, 2, 1}, {5, 0}, false, true},
-    {"order_6_pruned", 6, {2, 3, 5, 4, 3, 2}, {1, 2, 6, 13, 6, 2, 1}, {3, 3}, true, false},
+    {"order_2", 2, false, false, {7, 5}, {1, 4, 1}, {6, 0}},
+    {"order_2_rank_1", 2, false, false, {13, 11}, {1, 1, 1}, {4, 0}},
+    {"order_4", 4, false, false, {3, 5, 4, 3}, {1, 3, 6, 3, 1}, {2, 3}},
+    {"order_4_pruned", 4, true, false, {5, 3, 2, 7}, {1, 5, 11, 7, 1}, {9, 0}},
+    {"order_4_removed", 4, false, true, {3, 4, 5, 2}, {1, 3, 7, 2, 1}, {5, 0}},
+    {"order_6_pruned", 6, true, false, {2, 3, 5, 4, 3, 2}, {1, 2, 6, 13, 6, 2, 1}, {3, 3}},
     {"order_8_pruned",
      8,
+     true,
+     false,
      {2, 3, 2, 2, 3, 2, 2, 3},
      {1, 2, 6, 7, 11, 7, 6, 3, 1},
-     {7, 0},
-     true,
-     false},
+     {7, 0}},
 };
 
 /* Tensors of the group with their values: the cores, diagonals, bias and x. */

@@ -270,7 +270,7 @@ static tt_status read_dataset(const tt_reference_file *file, const char *dataset
                               hid_t memory_type, size_t size, void **values, tt_error *error)
 {
     hid_t handle;
-    tt_reference_shape shape;
+    tt_reference_shape shape = {0};
     *values = NULL;
     TT_TRY(open_dataset(file, dataset, &handle, &shape, error));
     tt_status status = TT_OK;

@@ -103,7 +103,7 @@ static void check_entries(random_train *made, tt_random *random)
     for (int i = 0; i < 10; i++) {
         int64_t place = tt_random_below(random, (uint32_t)count);
         int64_t rest = place;
-        int64_t indices[TT_DOUBLE_ORDER];
+        int64_t indices[TT_DOUBLE_ORDER] = {0};
         for (int k = train->order - 1; k >= 0; k--) {
             indices[k] = rest % train->modes[k];
             rest /= train->modes[k];

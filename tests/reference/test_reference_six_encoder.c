@@ -37,6 +37,19 @@ static const char *const block_beginnings[][2] = {
     {"pos_ffn/layer_norm", "output.LayerNorm"},
 };
 
+/* The number that follows `prefix` at the beginning of `text`, and where it ends; -1: not there. */
+static long number_after(const char *text, const char *prefix, const char **end)
+{
+    size_t length = strlen(prefix);
+    if (strncmp(text, prefix, length) != 0) {
+        return -1;
+    }
+    char *rest;
+    long number = strtol(text + length, &rest, 10);
+    *end = rest;
+    return rest == text + length ? -1 : number;
+}
+
 /* Puts the model's name for `name` together: `prefix`, the beginning's counterpart, the end's. */
 static void translate(const char *name, const char *const (*pairs)[2], int count,
                       const char *prefix, char *model_name, size_t size)
@@ -47,11 +60,13 @@ static void translate(const char *name, const char *const (*pairs)[2], int count
             continue;
         }
         const char *end = name + length;
-        int number;
-        if (sscanf(end, "/layer/tensor/factors/%d", &number) == 1) {
-            snprintf(model_name, size, "%s%s.core_%d", prefix, pairs[i][1], number + 1);
-        } else if (sscanf(end, "/layer/tensor/rank_parameters/%d", &number) == 1) {
-            snprintf(model_name, size, "%s%s.rank_diagonal_%d", prefix, pairs[i][1], number + 1);
+        const char *rest;
+        long core = number_after(end, "/layer/tensor/factors/", &rest);
+        long diagonal = number_after(end, "/layer/tensor/rank_parameters/", &rest);
+        if (core >= 0) {
+            snprintf(model_name, size, "%s%s.core_%ld", prefix, pairs[i][1], core + 1);
+        } else if (diagonal >= 0) {
+            snprintf(model_name, size, "%s%s.rank_diagonal_%ld", prefix, pairs[i][1], diagonal + 1);
         } else {
             snprintf(model_name, size, "%s%s.%s", prefix, pairs[i][1], strrchr(end, '/') + 1);
         }
@@ -62,14 +77,14 @@ static void translate(const char *name, const char *const (*pairs)[2], int count
 
 static void model_name_of(const char *name, char *model_name, size_t size)
 {
-    int layer;
-    int length;
+    const char *rest;
+    long layer = number_after(name, "encoder/encoder_blocks/", &rest);
     if (strncmp(name, WORD_CORES, strlen(WORD_CORES)) == 0) {
         model_name[0] = 0;
-    } else if (sscanf(name, "encoder/encoder_blocks/%d/%n", &layer, &length) == 1) {
+    } else if (layer >= 0 && *rest == '/') {
         char prefix[64];
-        snprintf(prefix, sizeof(prefix), "bert.encoder.layer.%d.", layer);
-        translate(name + length, block_beginnings, 8, prefix, model_name, size);
+        snprintf(prefix, sizeof(prefix), "bert.encoder.layer.%ld.", layer);
+        translate(rest + 1, block_beginnings, 8, prefix, model_name, size);
     } else {
         translate(name, beginnings, 5, "", model_name, size);
     }
