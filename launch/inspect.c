@@ -1,6 +1,6 @@
 #include "launch/inspect.h"
 
-#include "launch/checkpoint.h"
+#include "launch/checkpoint_files.h"
 #include "launch/command_line.h"
 #include "launch/inspect_report.h"
 #include "launch/recipe.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-typedef enum { TT_KIND_CHECKPOINT, TT_KIND_SHARD, TT_KIND_TOKENIZER, TT_KIND_RECIPE } tt_path_kind;
+typedef enum { TT_KIND_FOLDER, TT_KIND_SHARD, TT_KIND_TOKENIZER, TT_KIND_RECIPE } tt_path_kind;
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -26,7 +26,7 @@ static tt_status kind_of(const char *path, tt_path_kind *kind, tt_error *error)
         return tt_error_set(error, TT_IO_FAILED, "%s: %s", path, strerror(errno));
     }
     if (S_ISDIR(status.st_mode)) {
-        *kind = TT_KIND_CHECKPOINT;
+        *kind = TT_KIND_FOLDER;
         return TT_OK;
     }
     FILE *file = fopen(path, "rbe");
@@ -53,17 +53,19 @@ static tt_status inspect_folder(const char *path, json_t **report, tt_error *err
 {
     char newest[TT_CHECKPOINT_PATH];
     struct stat status;
-    if (snprintf(newest, sizeof newest, "%s/manifest.json", path) >= (int)sizeof newest) {
-        return tt_error_set(error, TT_INVALID_INPUT, "%.200s...: the path is too long", path);
-    }
+    TT_TRY(tt_checkpoint_join(newest, path, "manifest.json", error));
     if (stat(newest, &status) == 0) {
         return tt_inspect_checkpoint(path, report, error);
+    }
+    TT_TRY(tt_checkpoint_join(newest, path, "metrics.jsonl", error));
+    if (stat(newest, &status) == 0) {
+        return tt_inspect_run(path, report, error);
     }
     TT_TRY(tt_checkpoint_find_newest(path, newest, stderr, error));
     if (newest[0] == '\0') {
         return tt_error_set(error, TT_INVALID_INPUT,
-                            "%s: expected a checkpoint or a folder of checkpoints, found no "
-                            "manifest.json and no step_NNNNNNNN",
+                            "%s: expected a run's folder, a checkpoint or a folder of checkpoints, "
+                            "found no metrics.jsonl, no manifest.json and no step_NNNNNNNN",
                             path);
     }
     return tt_inspect_checkpoint(newest, report, error);
@@ -78,7 +80,7 @@ static tt_status inspect(const char *path, const char *const *overrides, int ove
         return tt_error_set(error, TT_INVALID_INPUT, "%s: only a recipe takes KEY=VALUE", path);
     }
     switch (kind) {
-    case TT_KIND_CHECKPOINT:
+    case TT_KIND_FOLDER:
         return inspect_folder(path, report, error);
     case TT_KIND_SHARD:
         return tt_inspect_shard(path, report, error);
@@ -122,8 +124,9 @@ int tt_inspect_main(int argc, char **argv)
     const tt_command command = {
         .name = "inspect",
         .arguments = "PATH [KEY=VALUE...]",
-        .purpose = "Shows what a checkpoint, shard, tokenizer or recipe holds: sizes, compression, "
-                   "and the\nmodes and ranks of every tensor train. KEY=VALUE overrides a recipe.",
+        .purpose = "Shows what a run, checkpoint, shard, tokenizer or recipe holds: sizes, "
+                   "compression, the\nlosses of each phase, the modes and ranks of every tensor "
+                   "train. KEY=VALUE overrides a recipe.",
         .example = "ttrain inspect runs/first/checkpoints/step_00001000 --json",
         .options = options,
         .option_count = 2,

@@ -1,4 +1,4 @@
-/* `ttrain inspect`: what a checkpoint, shard, tokenizer or recipe holds. */
+/* `ttrain inspect`: what a run, checkpoint, shard, tokenizer or recipe holds. */
 #ifndef TT_LAUNCH_INSPECT_H
 #define TT_LAUNCH_INSPECT_H
 

@@ -12,6 +12,7 @@
 
 /* Each makes a report; release it with json_decref. */
 tt_status tt_inspect_checkpoint(const char *path, json_t **report, tt_error *error);
+tt_status tt_inspect_run(const char *path, json_t **report, tt_error *error);
 tt_status tt_inspect_shard(const char *path, json_t **report, tt_error *error);
 tt_status tt_inspect_tokenizer(const char *path, json_t **report, tt_error *error);
 tt_status tt_inspect_recipe(const char *path, const char *const *overrides, int override_count,

@@ -20,7 +20,7 @@ typedef struct {
 static const tt_program_command commands[] = {
     {"prepare", tt_prepare_main, "make tokenizers and shards from text"},
     {"pretrain", tt_pretrain_main, "train a model by a recipe"},
-    {"inspect", tt_inspect_main, "show what a checkpoint, shard, tokenizer or recipe holds"},
+    {"inspect", tt_inspect_main, "show what a run, checkpoint, shard, tokenizer or recipe holds"},
     {"bench", tt_bench_main, "measure step time, operations and the machine's peak"},
 };
 

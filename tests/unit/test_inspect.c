@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <sys/stat.h>
 
 static const char recipe_text[] =
     "model: {preset: bert_large, max_positions: 512}\n"
@@ -143,7 +144,73 @@ static void test_checkpoint(void **state)
     assert_int_equal(inspect(checkpoint, NULL, NULL), TT_EXIT_FAILED);
     assert_non_null(strstr(errors, model));
     assert_int_equal(inspect(folder, NULL, NULL), TT_EXIT_FAILED);
-    assert_non_null(strstr(errors, "found no manifest.json and no step_NNNNNNNN"));
+    assert_non_null(strstr(errors, "no manifest.json and no step_NNNNNNNN"));
+}
+
+static const char records[] =
+    "{\"step\": 1, \"phase\": \"short\", \"phase_step\": 1, \"samples\": 4, \"tokens\": 100, "
+    "\"loss\": 7.5, \"masked_lm_loss\": 7, \"skipped_steps\": 0, \"parameters\": 15, "
+    "\"timing\": {\"tokens_per_s\": 100}}\n"
+    "{\"step\": 2, \"phase\": \"short\", \"phase_step\": 2, \"samples\": 8, \"tokens\": 400, "
+    "\"loss\": 6.5, \"masked_lm_loss\": 6, \"skipped_steps\": 0, \"parameters\": 15, "
+    "\"validation_loss\": 6.25, \"validation_unigram_entropy\": 5, "
+    "\"timing\": {\"tokens_per_s\": 300}}\n"
+    "{\"step\": 3, \"phase\": \"long\", \"phase_step\": 1, \"samples\": 12, \"tokens\": 500, "
+    "\"loss\": null, \"masked_lm_loss\": null, \"skipped_steps\": 1, \"parameters\": 15, "
+    "\"timing\": {\"tokens_per_s\": 50}}\n"
+    "{\"step\": 4, \"pha";
+
+static void check_phases(const json_t *report)
+{
+    const json_t *phases = json_object_get(report, "phases");
+    assert_int_equal(json_array_size(phases), 2);
+    const json_t *phase = json_array_get(phases, 0);
+    assert_string_equal(json_string_value(json_object_get(phase, "phase")), "short");
+    assert_true(integer(phase, "steps") == 2);
+    assert_true(json_real_value(json_object_get(phase, "loss_start")) == 7.5);
+    assert_true(json_real_value(json_object_get(phase, "loss_end")) == 6.5);
+    /* 100 tokens in one second, then 300 in another. */
+    assert_true(json_real_value(json_object_get(phase, "tokens_per_s")) == 200);
+    phase = json_array_get(phases, 1);
+    assert_true(json_is_null(json_object_get(phase, "loss_end")));
+    assert_true(json_real_value(json_object_get(phase, "tokens_per_s")) == 50);
+    const json_t *validation = json_object_get(report, "validation");
+    assert_int_equal(json_array_size(validation), 1);
+    assert_true(json_real_value(json_object_get(json_array_get(validation, 0), "loss")) == 6.25);
+}
+
+/* A run that was killed while it wrote a line, before and after its first checkpoint. */
+static void test_run(void **state)
+{
+    (void)state;
+    const char *folder = scratch_path("run");
+    const char *metrics = scratch_path("run/metrics.jsonl");
+    assert_int_equal(mkdir(folder, 0777), 0);
+    scratch_write(metrics, records, strlen(records));
+    json_t *report = inspect_json(folder, NULL);
+    assert_true(integer(report, "step") == 3);
+    assert_true(integer(report, "skipped_steps") == 1);
+    assert_true(integer(report, "parameters") == 15);
+    assert_null(json_object_get(report, "dense_parameters"));
+    check_phases(report);
+    json_decref(report);
+
+    save_checkpoint(scratch_path("run/checkpoints"));
+    report = inspect_json(folder, NULL);
+    assert_true(integer(report, "dense_parameters") == 99);
+    assert_non_null(
+        strstr(json_string_value(json_object_get(report, "checkpoint")), "/step_00000042"));
+    check_phases(report);
+    json_decref(report);
+
+    assert_int_equal(inspect(folder, NULL, NULL), TT_EXIT_DONE);
+    assert_non_null(strstr(output, "short"));
+    scratch_write(metrics, "{}\n", 3);
+    assert_int_equal(inspect(folder, NULL, NULL), TT_EXIT_FAILED);
+    assert_non_null(strstr(errors, "metrics.jsonl: line 1: expected a record"));
+    scratch_write(metrics, "", 0);
+    assert_int_equal(inspect(folder, NULL, NULL), TT_EXIT_FAILED);
+    assert_non_null(strstr(errors, "expected records of steps, found none"));
 }
 
 /* Exit status, and one line on stderr with `fragment`. */
@@ -193,9 +260,8 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recipe),
-        cmocka_unit_test(test_checkpoint),
-        cmocka_unit_test(test_what_is_none),
+        cmocka_unit_test(test_recipe), cmocka_unit_test(test_checkpoint),
+        cmocka_unit_test(test_run),    cmocka_unit_test(test_what_is_none),
         cmocka_unit_test(test_keys),
     };
     return cmocka_run_group_tests(tests, scratch_setup, teardown);
