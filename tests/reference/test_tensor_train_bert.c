@@ -1,0 +1,168 @@
+/* The product's BERT with every map a tensor train, heads included, against the double-precision
+ * model: both losses and every gradient, in every form of the encoder's blocks. The parameters are
+ * what the product draws; the batch is that of the project's own BERT file. */
+#include "tests/reference/reference_run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH_FILE TTRAIN_SOURCE_DIR "/tests/reference/data/bert_pretraining_own.h5"
+
+static tt_linear_form train_form(int64_t inputs, int64_t outputs, int order, int64_t rank)
+{
+    tt_error error;
+    tt_linear_form form = {.form = TT_TENSOR_TRAIN};
+    tt_suite_succeed(
+        tt_train_shape_choose(inputs, outputs, order / 2, order / 2, rank, &form.shape, &error),
+        &error);
+    return form;
+}
+
+static tt_configuration make_configuration(const tt_reference_file *file)
+{
+    tt_configuration configuration = {
+        .vocabulary_size = tt_suite_integer(file, "/", "vocab_size"),
+        .hidden_size = 24,
+        .layers = 2,
+        .heads = 2,
+        .intermediate_size = 60,
+        .max_positions = tt_suite_integer(file, "/", "max_position_embeddings"),
+        .segment_types = 2,
+        .gelu = TT_GELU_ERF,
+        .layer_norm_epsilon = 1e-12f,
+        .initializer_range = 0.5f,
+        .next_sentence = true,
+        .threshold = 0.01f,
+        .train_deviation = 0.2f,
+    };
+    configuration.maps[TT_MAP_ATTENTION] = train_form(24, 24, 4, 5);
+    configuration.maps[TT_MAP_INTERMEDIATE] = train_form(24, 60, 6, 7);
+    configuration.maps[TT_MAP_OUTPUT] = train_form(60, 24, 2, 6);
+    configuration.maps[TT_MAP_POOLER] = train_form(24, 24, 6, 4);
+    configuration.maps[TT_MAP_TRANSFORM] = train_form(24, 24, 4, 3);
+    return configuration;
+}
+
+/* The model's parameters as doubles, under its own names. */
+static tt_double_tensors copy_parameters(const tt_model *model)
+{
+    const tt_parameters *parameters = &model->parameters;
+    tt_double_tensors tensors = {0};
+    for (int i = 0; i < parameters->count; i++) {
+        const tt_parameter *parameter = &parameters->items[i];
+        tt_reference_shape shape = {.dimensions = parameter->dimensions};
+        for (int d = 0; d < parameter->dimensions; d++) {
+            shape.extent[d] = parameter->shape[d];
+        }
+        tt_double_tensor *tensor = tt_double_tensors_add(&tensors, parameter->name, &shape);
+        tt_matrix view = tt_matrix_f32(tt_parameters_value(parameters, i), 1, parameter->count);
+        float *values = tt_suite_copy_out(parameters->device, view);
+        for (int64_t j = 0; j < parameter->count; j++) {
+            tensor->values[j] = (double)values[j];
+        }
+        free(values);
+    }
+    return tensors;
+}
+
+/* Diagonals and norms start at 1 and biases at 0: gives all of them something to say, and prunes
+ * every fourth diagonal entry. */
+static void disturb(tt_model *model)
+{
+    for (int i = 0; i < model->parameters.count; i++) {
+        const tt_parameter *parameter = &model->parameters.items[i];
+        if (parameter->dimensions != 1) {
+            continue;
+        }
+        bool diagonal = parameter->group == TT_GROUP_DIAGONALS;
+        bool around_one = diagonal || strstr(parameter->name, "LayerNorm.weight") != NULL;
+        double *values = tt_double_array(parameter->count);
+        for (int64_t j = 0; j < parameter->count; j++) {
+            double wave = 0.1 * (double)(((int64_t)7 * i + 3 * j) % 11 - 5);
+            values[j] = diagonal && j % 4 == 3 ? -0.2 : (around_one ? 1 : 0) + wave;
+        }
+        tt_suite_set_parameter(&model->parameters, parameter->name, values, parameter->count);
+        free(values);
+    }
+}
+
+static void same_name(const char *name, char *model_name, size_t size)
+{
+    snprintf(model_name, size, "%s", name);
+}
+
+static void compare(const tt_configuration *configuration, const tt_double_batch *batch,
+                    tt_form_choice form, const char *name)
+{
+    tt_error error;
+    tt_model model;
+    tt_device *device = tt_suite_device();
+    tt_suite_succeed(tt_model_create_pretraining(&model, device, configuration, 9, false, &error),
+                     &error);
+    model.encoder.form_choice = form;
+    tt_suite_succeed(
+        tt_model_plan(&model, batch->batch, batch->sequence, batch->max_predictions, true, &error),
+        &error);
+    disturb(&model);
+    tt_run_batch run = tt_run_batch_make(device, batch);
+    tt_run_step(&model, &run);
+
+    tt_double_result result;
+    tt_double_tensors tensors = copy_parameters(&model);
+    tt_double_model double_model = {.parameters = &tensors,
+                                    .heads = configuration->heads,
+                                    .epsilon = (double)configuration->layer_norm_epsilon,
+                                    .threshold = (double)configuration->threshold};
+    tt_double_model_bert(&double_model, batch, &result);
+    double masked = tt_run_masked_loss(&model, &run);
+    double sentence = tt_run_sentence_loss(&model, &run);
+    tt_reference_check check;
+    tt_reference_check_begin(&check, name, TT_REFERENCE_MODEL_TOLERANCE);
+    tt_reference_check_output_double(&check, "masked loss", &result.masked_lm_loss, &masked, 1);
+    tt_reference_check_output_double(&check, "sentence loss", &result.next_sentence_loss, &sentence,
+                                     1);
+    /* What is expected lies in the tensors' gradients; the comparison reads values. */
+    for (int i = 0; i < tensors.count; i++) {
+        double *values = tensors.items[i]->values;
+        tensors.items[i]->values = tensors.items[i]->gradients;
+        tensors.items[i]->gradients = values;
+    }
+    tt_run_compare_gradients(&model, &tensors, same_name, &check);
+    tt_double_result_free(&result);
+    tt_double_tensors_free(&tensors);
+    tt_run_batch_free(&run);
+    tt_model_free(&model);
+    tt_device_destroy(&device);
+    assert_true(tt_reference_check_finish(&check));
+}
+
+static void test_tensor_train_bert(void **state)
+{
+    (void)state;
+    tt_error error;
+    tt_reference_file file;
+    tt_double_batch batch;
+    tt_suite_succeed(tt_reference_open(BATCH_FILE, &file, &error), &error);
+    tt_suite_succeed(tt_double_batch_read(&file, true, &batch, &error), &error);
+    tt_configuration configuration = make_configuration(&file);
+    compare(&configuration, &batch, TT_FORM_ALWAYS_WIDE, "tensor-train BERT, wide");
+    compare(&configuration, &batch, TT_FORM_ALWAYS_THIN, "tensor-train BERT, thin");
+    configuration.maps[TT_MAP_ATTENTION].form = TT_DENSE;
+    configuration.maps[TT_MAP_OUTPUT].form = TT_DENSE;
+    compare(&configuration, &batch, TT_FORM_BY_COST, "BERT, half of its maps dense");
+    tt_double_batch_free(&batch);
+    tt_reference_close(&file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tensor_train_bert)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
