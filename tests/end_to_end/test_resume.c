@@ -1,0 +1,420 @@
+/* A run that was broken off goes on as if it had not been: without what depends on the clock, its
+ * metrics are those of an undisturbed run, byte for byte. */
+#include "support/training.h"
+
+#include <math.h>
+
+/* An undisturbed run that kept a checkpoint of every step, and the same on two ranks. */
+static int set_up(void **state)
+{
+    if (training_setup(state) != 0) {
+        return -1;
+    }
+    TRAIN(.arguments = {"output=whole", "checkpoint.interval=1", "checkpoint.keep=100"});
+    TRAIN(.ranks = 2, .arguments = {"output=whole2"});
+    assert_int_equal(metrics_lines("whole"), TRAINING_STEPS);
+    return 0;
+}
+
+/* Different in every run, and named so that it can be had again. */
+static unsigned pick_seed(void)
+{
+    const char *text = getenv("TTRAIN_TEST_SEED");
+    unsigned seed = text ? (unsigned)strtoul(text, NULL, 10)
+                         : (unsigned)time(NULL) ^ ((unsigned)getpid() << 12);
+    print_message("TTRAIN_TEST_SEED=%u\n", seed);
+    return seed;
+}
+
+static training resumed(int ranks, const char *output_argument)
+{
+    return (training){.ranks = ranks, .arguments = {output_argument, "--resume"}};
+}
+
+/* Sends `number` to `target` (0: the started program) once `lines` lines of metrics are there.
+ * False when the run was over before. */
+static bool signal_after(const program *started, const char *output, int lines, int number,
+                         int rank, int *status)
+{
+    if (!wait_for_lines(started, output, lines, status)) {
+        return false;
+    }
+    return kill(rank < 0 ? started->pid : rank_process(rank), number) == 0;
+}
+
+/* Breaks a run off four times at steps drawn by chance, each time a little later, then lets it end.
+ */
+static void break_off_at_random(int ranks, const char *output, const char *expected)
+{
+    unsigned seed = pick_seed();
+    char argument[64];
+    snprintf(argument, sizeof argument, "output=%s", output);
+    training run = resumed(ranks, argument);
+    for (int i = 0; i < 4; i++) {
+        int status, lines = 1 + i * 9 + (int)(rand_r(&seed) % 9);
+        program started = start_training(&run);
+        if (signal_after(&started, output, lines, SIGKILL, ranks > 0 ? ranks - 1 : -1, &status)) {
+            status = program_wait(&started, FAILURE_SECONDS);
+            assert_int_not_equal(status, 0);
+        }
+    }
+    train(&run);
+    expect_same_metrics(output, expected);
+}
+
+static void test_killed_at_random(void **state)
+{
+    (void)state;
+    break_off_at_random(0, "killed", "whole");
+}
+
+static void test_killed_at_random_on_two_ranks(void **state)
+{
+    (void)state;
+    break_off_at_random(2, "killed2", "whole2");
+}
+
+/* From the checkpoint of every kind of step: next to an epoch's, a validation's and a phase's end,
+ * and in the middle of the second phase. */
+static void test_from_any_step(void **state)
+{
+    (void)state;
+    static const int steps[] = {1,
+                                9,
+                                10,
+                                TRAINING_FIRST_STEPS - 1,
+                                TRAINING_FIRST_STEPS,
+                                TRAINING_FIRST_STEPS + 1,
+                                TRAINING_FIRST_STEPS + 8,
+                                TRAINING_STEPS - 1};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        char output[64], argument[128], from[128], *found, *expected;
+        snprintf(output, sizeof output, "from%d", steps[i]);
+        snprintf(argument, sizeof argument, "output=%s", output);
+        snprintf(from, sizeof from, "--resume-from=whole/checkpoints/step_%08d", steps[i]);
+        TRAIN(.arguments = {argument, from});
+        found = metrics_from(output, 1);
+        expected = metrics_from("whole", steps[i] + 1);
+        assert_string_equal(found, expected);
+        free(found);
+        free(expected);
+    }
+}
+
+/* One shard of few sequences, so that several epochs pass: steps of the first epoch, its end, and a
+ * later one. */
+static void test_across_epochs(void **state)
+{
+    (void)state;
+    static const int steps[] = {2, 5, 8, 13};
+#define EPOCHS                                                                                     \
+    "phases.0.train=length32/train_00000.hdf5", "phases.0.global_batch=32", "phases.1.steps=2",    \
+        "checkpoint.interval=1", "checkpoint.keep=100"
+    TRAIN(.arguments = {"output=epochs", EPOCHS});
+    assert_true(metric("epochs", 1, "epoch") == 0);
+    assert_true(metric("epochs", 14, "epoch") >= 2);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        char output[64], argument[128], from[128], *found, *expected;
+        snprintf(output, sizeof output, "epochs_from%d", steps[i]);
+        snprintf(argument, sizeof argument, "output=%s", output);
+        snprintf(from, sizeof from, "--resume-from=epochs/checkpoints/step_%08d", steps[i]);
+        TRAIN(.arguments = {argument, from, EPOCHS});
+        found = metrics_from(output, 1);
+        expected = metrics_from("epochs", steps[i] + 1);
+        assert_string_equal(found, expected);
+        free(found);
+        free(expected);
+    }
+}
+
+/* --- signals --- */
+
+/* Asked to end, the run ends well, has saved the step that it ends with, and says how to go on. */
+static void expect_stopped(const program *started, const char *output, int *step)
+{
+    training_end end = end_training(started, FAILURE_SECONDS);
+    if (end.status != 0 || !strstr(end.log, "go on with the same command and --resume")) {
+        fail_msg("status %d: %s", end.status, end.log);
+    }
+    assert_int_equal(count_lines(end.log, "stopped after step "), 1);
+    *step = (int)strtol(strstr(end.log, "stopped after step ") + 19, NULL, 10);
+    assert_true(*step > 0 && *step < TRAINING_STEPS);
+    assert_true(has_checkpoint(output, *step));
+    assert_int_equal(metrics_lines(output), *step);
+    free(end.log);
+}
+
+static void stop_and_go_on(int ranks, const char *output, int number, int rank,
+                           const char *expected)
+{
+    char argument[64];
+    int step, status;
+    snprintf(argument, sizeof argument, "output=%s", output);
+    program started = start_training(&(training){.ranks = ranks, .arguments = {argument}});
+    assert_true(signal_after(&started, output, 7, number, rank, &status));
+    expect_stopped(&started, output, &step);
+    training run = resumed(ranks, argument);
+    train(&run);
+    expect_same_metrics(output, expected);
+}
+
+static void test_sigterm(void **state)
+{
+    (void)state;
+    stop_and_go_on(0, "terminated", SIGTERM, -1, "whole");
+}
+
+static void test_sigint_and_sigusr1(void **state)
+{
+    (void)state;
+    stop_and_go_on(0, "interrupted", SIGINT, -1, "whole");
+    stop_and_go_on(0, "warned", SIGUSR1, -1, "whole");
+}
+
+/* One rank gets the signal; all leave after the same step. */
+static void test_sigterm_to_one_rank(void **state)
+{
+    (void)state;
+    stop_and_go_on(2, "terminated_first", SIGTERM, 0, "whole2");
+    stop_and_go_on(2, "terminated_second", SIGTERM, 1, "whole2");
+}
+
+/* mpirun passes SIGUSR1 on and waits. */
+static void test_sigusr1_to_the_launcher(void **state)
+{
+    (void)state;
+    stop_and_go_on(2, "warned_launcher", SIGUSR1, -1, "whole2");
+}
+
+/* mpirun passes SIGTERM on and kills the ranks a second later, or what it was told; it waits that
+ * long in any case, and its own status says that it was ended. */
+static void test_sigterm_to_the_launcher(void **state)
+{
+    (void)state;
+    int status, lines;
+    program started = start_training(
+        &(training){.ranks = 2,
+                    .arguments = {"output=terminated_launcher"},
+                    .mpirun_arguments = {"--mca", "odls_base_sigkill_timeout", "8"}});
+    assert_true(signal_after(&started, "terminated_launcher", 7, SIGTERM, -1, &status));
+    training_end end = end_training(&started, FAILURE_SECONDS);
+    lines = metrics_lines("terminated_launcher");
+    expect_in_log(end.log, "go on with the same command and --resume");
+    assert_true(has_checkpoint("terminated_launcher", lines));
+    free(end.log);
+    training run = resumed(2, "output=terminated_launcher");
+    train(&run);
+    expect_same_metrics("terminated_launcher", "whole2");
+}
+
+/* --- other numbers of ranks --- */
+
+static void test_other_number_of_ranks(void **state)
+{
+    (void)state;
+    static const int ranks[] = {2, 4, 1};
+    for (int i = 0; i < 3; i++) {
+        char output[64], argument[128];
+        snprintf(output, sizeof output, "to%d", ranks[i]);
+        snprintf(argument, sizeof argument, "output=%s", output);
+        TRAIN(.ranks = ranks[i],
+              .arguments = {argument, "--resume-from=whole/checkpoints/step_00000012"});
+        assert_int_equal(metrics_lines(output), TRAINING_STEPS - 12);
+        for (int line = 1; line <= TRAINING_STEPS - 12; line++) {
+            double found = metric(output, line, "loss");
+            double expected = metric("whole", line + 12, "loss");
+            assert_true(metric(output, line, "samples") == metric("whole", line + 12, "samples"));
+            assert_true(fabs(found - expected) <= 1e-4 * expected);
+        }
+    }
+}
+
+/* --- what there is to resume --- */
+
+static void test_nothing_there(void **state)
+{
+    (void)state;
+    training_end end = run_training(&(training){.arguments = {"output=nothing", "--resume"}});
+    assert_int_equal(end.status, 0);
+    expect_in_log(end.log, "nothing to resume from in nothing/checkpoints: starting\n");
+    free(end.log);
+    expect_same_metrics("nothing", "whole");
+}
+
+/* A run that is done stays as it is. */
+static void test_finished_run(void **state)
+{
+    (void)state;
+    TRAIN(.arguments = {"output=finished"});
+    training_end end = run_training(&(training){.arguments = {"output=finished", "--resume"}});
+    assert_int_equal(end.status, 0);
+    expect_in_log(end.log, "resuming from finished/checkpoints/step_00000040\n");
+    expect_in_log(end.log, "done: 40 steps");
+    free(end.log);
+    expect_same_metrics("finished", "whole");
+}
+
+/* More steps than the run was begun with: it goes on where it was done. */
+static void test_longer_phase(void **state)
+{
+    (void)state;
+    TRAIN(.arguments = {"output=longer", "phases.1.steps=8"});
+    TRAIN(.arguments = {"output=longer", "--resume"});
+    assert_int_equal(metrics_lines("longer"), TRAINING_STEPS);
+}
+
+static void flip_byte(const char *output, int step, const char *file, long place)
+{
+    char name[256];
+    snprintf(name, sizeof name, "%s/checkpoints/step_%08d/%s", output, step, file);
+    FILE *stream = fopen(scratch_path(name), "r+b");
+    assert_non_null(stream);
+    fseek(stream, place, SEEK_SET);
+    int byte = fgetc(stream);
+    fseek(stream, place, SEEK_SET);
+    fputc(byte ^ 0x10, stream);
+    assert_int_equal(fclose(stream), 0);
+}
+
+static void test_damaged_checkpoint(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "state.json",
+                                        "manifest.json"};
+    TRAIN(.arguments = {"output=damaged"});
+    for (int i = 0; i < 4; i++) {
+        flip_byte("damaged", TRAINING_STEPS, files[i], 300);
+        training_end end = run_training(&(training){.arguments = {"output=damaged", "--resume"}});
+        assert_int_equal(end.status, 0);
+        assert_int_equal(count_lines(end.log, "ttrain: warning: checkpoint left out: "), 1);
+        expect_in_log(end.log, files[i]);
+        expect_in_log(end.log, "resuming from damaged/checkpoints/step_00000035\n");
+        free(end.log);
+        expect_same_metrics("damaged", "whole");
+    }
+}
+
+/* Nothing whole is left: the run does not silently begin again. */
+static void test_damaged_checkpoints_only(void **state)
+{
+    (void)state;
+    TRAIN(.arguments = {"output=ruined", "checkpoint.keep=1", "checkpoint.keep_best=false"});
+    char *before = metrics_from("ruined", 1);
+    flip_byte("ruined", TRAINING_STEPS, "model.safetensors", 5000);
+    training_end end =
+        run_training(&(training){.ranks = 2, .arguments = {"output=ruined", "--resume"}});
+    expect_training_failure(&end, "ruined/checkpoints: expected a whole checkpoint, found damaged "
+                                  "ones only");
+    free(end.log);
+    char *after = metrics_from("ruined", 1);
+    assert_string_equal(after, before);
+    free(before);
+    free(after);
+}
+
+/* A run killed while a checkpoint took its name: what only missed its rename is taken, what was
+ * written in part is removed. */
+static void test_unfinished_checkpoint(void **state)
+{
+    (void)state;
+    TRAIN(.arguments = {"output=unfinished"});
+    assert_int_equal(rename(scratch_path("unfinished/checkpoints/step_00000040"),
+                            scratch_path("unfinished/checkpoints/.tmp_step_00000040")),
+                     0);
+    assert_int_equal(mkdir(scratch_path("unfinished/checkpoints/.tmp_step_00000041"), 0777), 0);
+    scratch_write(scratch_path("unfinished/checkpoints/.tmp_step_00000041/model.safetensors"),
+                  "half", 4);
+    training_end end = run_training(&(training){.arguments = {"output=unfinished", "--resume"}});
+    assert_int_equal(end.status, 0);
+    expect_in_log(end.log, "resuming from unfinished/checkpoints/step_00000040\n");
+    free(end.log);
+    assert_int_not_equal(access(scratch_path("unfinished/checkpoints/.tmp_step_00000041"), F_OK),
+                         0);
+}
+
+/* --- what does not go together with the checkpoint --- */
+
+static void expect_not_resumed(const char *const *arguments, const char *fragment)
+{
+    training run = {.ranks = 2};
+    for (int i = 0; arguments[i]; i++) {
+        run.arguments[i] = arguments[i];
+    }
+    training_end end = run_training(&run);
+    expect_training_failure(&end, fragment);
+    free(end.log);
+}
+
+#define NOT_RESUMED(FRAGMENT, ...)                                                                 \
+    expect_not_resumed((const char *const[]){__VA_ARGS__, NULL}, FRAGMENT)
+
+static void test_other_recipe(void **state)
+{
+    (void)state;
+#define FROM_12 "output=other", "--resume-from=whole/checkpoints/step_00000012"
+    NOT_RESUMED("seed: expected 3, as in whole/checkpoints/step_00000012; found 4", FROM_12,
+                "seed=4");
+    NOT_RESUMED("phases.0.global_batch: expected 8, as in ", FROM_12, "phases.0.global_batch=4");
+    NOT_RESUMED("phases.0.steps: expected at least 12, ", FROM_12, "phases.0.steps=11");
+    NOT_RESUMED("whole/checkpoints/step_00000012", FROM_12, "model.layers=3");
+    NOT_RESUMED("whole/checkpoints/step_00000012", FROM_12, "tensor_train.rank=4");
+    NOT_RESUMED("whole/checkpoints/step_00000012", FROM_12, "tensor_train.form=dense");
+    NOT_RESUMED("whole/checkpoints/step_00009999", "output=other",
+                "--resume-from=whole/checkpoints/step_00009999");
+    NOT_RESUMED("output: whole2 has a checkpoint of step 40, later than ", "output=whole2",
+                "--resume-from=whole/checkpoints/step_00000012");
+    assert_int_not_equal(access(scratch_path("other"), F_OK), 0);
+}
+
+/* Weights alone: the run begins at its first step, with another loss than from fresh weights. */
+static void test_initial_weights(void **state)
+{
+    (void)state;
+    TRAIN(.arguments = {"output=weights", "initialize=whole/checkpoints/step_00000040"});
+    assert_int_equal(metrics_lines("weights"), TRAINING_STEPS);
+    assert_true(metric("weights", 1, "step") == 1);
+    assert_true(metric("weights", 1, "masked_lm_loss") <
+                metric("whole", 1, "masked_lm_loss") - 0.2);
+    training_end end = run_training(
+        &(training){.ranks = 2, .arguments = {"output=none", "initialize=whole/checkpoints/none"}});
+    expect_training_failure(&end, "whole/checkpoints/none");
+    free(end.log);
+}
+
+/* The resumed run has other shards: it says so, and goes on. */
+static void test_other_shards(void **state)
+{
+    (void)state;
+    training_end end = run_training(&(training){
+        .arguments = {"output=other_shards", "--resume-from=whole/checkpoints/step_00000012",
+                      "phases.0.train=length32/train_00000.hdf5"}});
+    assert_int_equal(end.status, 0);
+    expect_in_log(end.log, "ttrain: warning: the training shards are not those");
+    free(end.log);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed_at_random),
+        cmocka_unit_test(test_killed_at_random_on_two_ranks),
+        cmocka_unit_test(test_from_any_step),
+        cmocka_unit_test(test_across_epochs),
+        cmocka_unit_test(test_sigterm),
+        cmocka_unit_test(test_sigint_and_sigusr1),
+        cmocka_unit_test(test_sigterm_to_one_rank),
+        cmocka_unit_test(test_sigusr1_to_the_launcher),
+        cmocka_unit_test(test_sigterm_to_the_launcher),
+        cmocka_unit_test(test_other_number_of_ranks),
+        cmocka_unit_test(test_nothing_there),
+        cmocka_unit_test(test_finished_run),
+        cmocka_unit_test(test_longer_phase),
+        cmocka_unit_test(test_damaged_checkpoint),
+        cmocka_unit_test(test_damaged_checkpoints_only),
+        cmocka_unit_test(test_unfinished_checkpoint),
+        cmocka_unit_test(test_other_recipe),
+        cmocka_unit_test(test_initial_weights),
+        cmocka_unit_test(test_other_shards),
+    };
+    return cmocka_run_group_tests(tests, set_up, scratch_teardown);
+}
