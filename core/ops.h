@@ -153,6 +153,17 @@ typedef struct {
     void *workspace;
 } tt_thin_feed_forward;
 
+/* Where a thin half of a block ends and the next begins, the only place where the residual stream
+ * is wide: y = LayerNorm(residual + dropout(u B + bias)), u_next = y A_next. `norm` holds bias and
+ * norm, `b` [rank, hidden] the output factor of the half that ends, `a_next` [hidden, ranks] the
+ * input factors of the half that begins; a_next.data NULL: what follows reads y itself. */
+typedef struct {
+    tt_residual_norm norm;
+    tt_matrix u, b, b_gradient;
+    tt_matrix a_next, a_next_gradient;
+    void *workspace;
+} tt_thin_joint;
+
 /* One tensor for the optimizer: a piece of the flat buffers. */
 typedef struct {
     int64_t offset, count;
@@ -261,6 +272,15 @@ typedef struct tt_ops {
     void (*thin_feed_forward_backward)(tt_device *device, const tt_thin_feed_forward *block,
                                        tt_matrix d_u2, tt_matrix d_u1);
     size_t (*thin_feed_forward_workspace)(tt_device *device, const tt_thin_feed_forward *block);
+
+    /* Forward: `hidden` is the residual on entry and y on return; u_next [tokens, ranks].
+     * Backward: d_hidden is on entry what reaches y by other ways than u_next, on return the
+     * gradient of the residual; d_u [tokens, rank] is overwritten. */
+    void (*thin_joint_forward)(tt_device *device, const tt_thin_joint *joint, tt_matrix hidden,
+                               tt_matrix u_next);
+    void (*thin_joint_backward)(tt_device *device, const tt_thin_joint *joint, tt_matrix d_u_next,
+                                tt_matrix d_hidden, tt_matrix d_u);
+    size_t (*thin_joint_workspace)(tt_device *device, const tt_thin_joint *joint);
 
     /* gradient_check: state->gradient_norm, gradient_factor and finite, from the whole gradient and
      * the loss sums. update: AdamW or LAMB on every segment where finite is 1, which adds 1 to

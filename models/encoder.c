@@ -161,26 +161,43 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+static size_t joint_workspace(tt_encoder *encoder, int layer, int half,
+                              const tt_encoder_inputs *inputs)
+{
+    tt_thin_joint joint = tt_block_joint(encoder, layer, half, inputs);
+    return encoder->device->ops->thin_joint_workspace(encoder->device, &joint);
+}
+
+static size_t block_workspace(tt_encoder *encoder, int layer, const tt_encoder_inputs *inputs)
+{
+    const tt_encoder_block *block = &encoder->blocks[layer];
+    tt_device *device = encoder->device;
+    const tt_ops *ops = device->ops;
+    size_t size;
+    if (block->attention_form == TT_THIN) {
+        tt_thin_attention attention = tt_block_thin_attention(encoder, layer, inputs);
+        size = larger(ops->thin_attention_workspace(device, &attention),
+                      joint_workspace(encoder, layer, 0, inputs));
+    } else {
+        tt_attention attention = tt_block_attention(encoder, layer, inputs);
+        size = ops->attention_workspace(device, &attention);
+    }
+    if (block->feed_forward_form == TT_THIN) {
+        tt_thin_feed_forward operation =
+            tt_block_thin_feed_forward(encoder, layer, inputs->batch * inputs->sequence);
+        size = larger(size, ops->thin_feed_forward_workspace(device, &operation));
+        size = larger(size, joint_workspace(encoder, layer, 1, inputs));
+    }
+    return size;
+}
+
 static size_t workspace_size(tt_encoder *encoder)
 {
     tt_encoder_inputs inputs = {.batch = encoder->plan->batch, .sequence = encoder->plan->sequence};
-    int64_t tokens = inputs.batch * inputs.sequence;
-    tt_device *device = encoder->device;
-    const tt_ops *ops = device->ops;
-    size_t size = ops->embedding_workspace(device, tokens, encoder->configuration.vocabulary_size);
+    size_t size = encoder->device->ops->embedding_workspace(
+        encoder->device, inputs.batch * inputs.sequence, encoder->configuration.vocabulary_size);
     for (int layer = 0; layer < encoder->configuration.layers; layer++) {
-        const tt_encoder_block *block = &encoder->blocks[layer];
-        if (block->attention_form == TT_THIN) {
-            tt_thin_attention attention = tt_block_thin_attention(encoder, layer, &inputs);
-            size = larger(size, ops->thin_attention_workspace(device, &attention));
-        } else {
-            tt_attention attention = tt_block_attention(encoder, layer, &inputs);
-            size = larger(size, ops->attention_workspace(device, &attention));
-        }
-        if (block->feed_forward_form == TT_THIN) {
-            tt_thin_feed_forward operation = tt_block_thin_feed_forward(encoder, layer, tokens);
-            size = larger(size, ops->thin_feed_forward_workspace(device, &operation));
-        }
+        size = larger(size, block_workspace(encoder, layer, &inputs));
     }
     return size;
 }

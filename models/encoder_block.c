@@ -230,6 +230,50 @@ tt_residual_norm tt_block_norm(const tt_encoder *encoder, int layer, int half,
     return norm;
 }
 
+static bool is_thin(const tt_encoder *encoder, int layer, int half)
+{
+    const tt_encoder_block *block = &encoder->blocks[layer];
+    return (half == 0 ? block->attention_form : block->feed_forward_form) == TT_THIN;
+}
+
+/* Whether the joint after a half goes on into the next one: both are thin. */
+static bool feeds_next(const tt_encoder *encoder, int layer, int half)
+{
+    int next_layer = layer + half;
+    return is_thin(encoder, layer, half) && next_layer < encoder->configuration.layers &&
+           is_thin(encoder, next_layer, 1 - half);
+}
+
+/* Whether a half's u is made, and its input factor's gradient taken, by the joint before it. */
+static bool is_fed(const tt_encoder *encoder, int layer, int half)
+{
+    return half == 1 ? feeds_next(encoder, layer, 0)
+                     : layer > 0 && feeds_next(encoder, layer - 1, 1);
+}
+
+tt_thin_joint tt_block_joint(const tt_encoder *encoder, int layer, int half,
+                             const tt_encoder_inputs *inputs)
+{
+    const tt_encoder_block *block = &encoder->blocks[layer];
+    const tt_linear *map = half == 0 ? &block->attention_output : &block->output;
+    const tt_train *train = tt_linear_train(map);
+    tt_thin_joint joint = {.norm = tt_block_norm(encoder, layer, half, inputs),
+                           .u = tt_plan_matrix(encoder,
+                                               half == 0 ? block->room.u_o : block->room.u_2,
+                                               inputs->batch * inputs->sequence, map->rank),
+                           .b = train->b,
+                           .b_gradient = train->b_gradient,
+                           .workspace = at(encoder, encoder->plan->shared.workspace)};
+    if (feeds_next(encoder, layer, half)) {
+        const tt_encoder_block *next = &encoder->blocks[layer + half];
+        int first = half == 0 ? next->intermediate.train : next->query.train;
+        int last = half == 0 ? next->intermediate.train : next->value.train;
+        joint.a_next = tt_train_set_input_factors(encoder->trains, first, last);
+        joint.a_next_gradient = tt_train_set_input_gradients(encoder->trains, first, last);
+    }
+    return joint;
+}
+
 /* --- forward --------------------------------------------------------------------------------- */
 
 /* The operands that both passes of a half name over and over. */
@@ -298,9 +342,10 @@ static void thin_attention_forward(tt_encoder *encoder, int layer, const tt_enco
                                    const block_view *view)
 {
     tt_thin_attention attention = tt_block_thin_attention(encoder, layer, inputs);
-    tt_linear_contract(&view->block->query, &view->block->value, view->hidden, view->u_qkv);
+    if (!is_fed(encoder, layer, 0)) {
+        tt_linear_contract(&view->block->query, &view->block->value, view->hidden, view->u_qkv);
+    }
     view->ops->thin_attention_forward(view->device, &attention, view->u_o);
-    tt_linear_expand(&view->block->attention_output, view->u_o, view->branch);
 }
 
 static void wide_feed_forward_forward(tt_encoder *encoder, const block_view *view)
@@ -317,17 +362,39 @@ static void wide_feed_forward_forward(tt_encoder *encoder, const block_view *vie
 static void thin_feed_forward_forward(tt_encoder *encoder, int layer, const block_view *view)
 {
     tt_thin_feed_forward block = tt_block_thin_feed_forward(encoder, layer, view->tokens);
-    tt_linear_contract(&view->block->intermediate, &view->block->intermediate, view->hidden,
-                       view->u_1);
+    if (!is_fed(encoder, layer, 1)) {
+        tt_linear_contract(&view->block->intermediate, &view->block->intermediate, view->hidden,
+                           view->u_1);
+    }
     view->ops->thin_feed_forward_forward(view->device, &block, view->u_2);
-    tt_linear_expand(&view->block->output, view->u_2, view->branch);
+}
+
+/* The u of the half that follows. */
+static tt_matrix next_u(const tt_encoder *encoder, int layer, int half, const block_view *view)
+{
+    if (!feeds_next(encoder, layer, half)) {
+        return (tt_matrix){0};
+    }
+    if (half == 0) {
+        return view->u_1;
+    }
+    const tt_encoder_block *next = &encoder->blocks[layer + 1];
+    int64_t ranks = next->query.rank + next->key.rank + next->value.rank;
+    return tt_plan_matrix(encoder, next->room.u_qkv, view->tokens, ranks);
 }
 
 static void close_half(tt_encoder *encoder, int layer, int half, const tt_encoder_inputs *inputs,
                        const block_view *view)
 {
-    tt_residual_norm norm = tt_block_norm(encoder, layer, half, inputs);
-    view->ops->residual_norm_forward(view->device, &norm, view->branch, view->hidden, view->hidden);
+    if (is_thin(encoder, layer, half)) {
+        tt_thin_joint joint = tt_block_joint(encoder, layer, half, inputs);
+        view->ops->thin_joint_forward(view->device, &joint, view->hidden,
+                                      next_u(encoder, layer, half, view));
+    } else {
+        tt_residual_norm norm = tt_block_norm(encoder, layer, half, inputs);
+        view->ops->residual_norm_forward(view->device, &norm, view->branch, view->hidden,
+                                         view->hidden);
+    }
 }
 
 void tt_encoder_block_forward(tt_encoder *encoder, int layer, const tt_encoder_inputs *inputs)
@@ -376,16 +443,18 @@ static void wide_feed_forward_backward(tt_encoder *encoder, const block_view *vi
                        scratch_u(encoder, view, block->intermediate.rank), 1.0f, view->d_hidden);
 }
 
+/* d_u2 lies ready: the joint after this half has left it. */
 static void thin_feed_forward_backward(tt_encoder *encoder, int layer, const block_view *view)
 {
     tt_encoder_block *block = view->block;
     tt_thin_feed_forward operation = tt_block_thin_feed_forward(encoder, layer, view->tokens);
-    tt_matrix d_u2 = scratch_u2(encoder, view, block->output.rank);
     tt_matrix d_u1 = scratch_u(encoder, view, block->intermediate.rank);
-    tt_linear_expand_backward(&block->output, view->u_2, view->branch, d_u2);
-    view->ops->thin_feed_forward_backward(view->device, &operation, d_u2, d_u1);
-    tt_linear_contract_backward(&block->intermediate, &block->intermediate, view->hidden, d_u1,
-                                1.0f, view->d_hidden);
+    view->ops->thin_feed_forward_backward(view->device, &operation,
+                                          scratch_u2(encoder, view, block->output.rank), d_u1);
+    if (!is_fed(encoder, layer, 1)) {
+        tt_linear_contract_backward(&block->intermediate, &block->intermediate, view->hidden, d_u1,
+                                    1.0f, view->d_hidden);
+    }
 }
 
 static void wide_attention_backward(tt_encoder *encoder, int layer, const tt_encoder_inputs *inputs,
@@ -418,26 +487,36 @@ static void wide_attention_backward(tt_encoder *encoder, int layer, const tt_enc
     }
 }
 
+/* d_u_o lies ready: the joint after this half has left it. */
 static void thin_attention_backward(tt_encoder *encoder, int layer, const tt_encoder_inputs *inputs,
                                     const block_view *view)
 {
     tt_encoder_block *block = view->block;
     tt_thin_attention attention = tt_block_thin_attention(encoder, layer, inputs);
-    tt_matrix d_u_o = scratch_u2(encoder, view, block->attention_output.rank);
     tt_matrix d_u = scratch_u(encoder, view, view->u_qkv.columns);
-    tt_linear_expand_backward(&block->attention_output, view->u_o, view->branch, d_u_o);
-    view->ops->thin_attention_backward(view->device, &attention, d_u_o, d_u);
-    tt_linear_contract_backward(&block->query, &block->value, view->hidden, d_u, 1.0f,
-                                view->d_hidden);
+    view->ops->thin_attention_backward(
+        view->device, &attention, scratch_u2(encoder, view, block->attention_output.rank), d_u);
+    if (!is_fed(encoder, layer, 0)) {
+        tt_linear_contract_backward(&block->query, &block->value, view->hidden, d_u, 1.0f,
+                                    view->d_hidden);
+    }
 }
 
-/* Gradient of the stream before the norm in d_hidden, of the half's output in branch. */
+/* Gradient of the stream before the norm in d_hidden; that of the half's output in branch (wide)
+ * or, taken on to its u, in the second scratch u (thin). */
 static void open_half(tt_encoder *encoder, int layer, int half, const tt_encoder_inputs *inputs,
                       const block_view *view)
 {
-    tt_residual_norm norm = tt_block_norm(encoder, layer, half, inputs);
-    view->ops->residual_norm_backward(view->device, &norm, view->d_hidden, view->d_hidden,
-                                      view->branch);
+    if (is_thin(encoder, layer, half)) {
+        tt_thin_joint joint = tt_block_joint(encoder, layer, half, inputs);
+        tt_matrix d_next = scratch_u(encoder, view, joint.a_next.columns);
+        view->ops->thin_joint_backward(view->device, &joint, d_next, view->d_hidden,
+                                       scratch_u2(encoder, view, joint.u.columns));
+    } else {
+        tt_residual_norm norm = tt_block_norm(encoder, layer, half, inputs);
+        view->ops->residual_norm_backward(view->device, &norm, view->d_hidden, view->d_hidden,
+                                          view->branch);
+    }
 }
 
 void tt_encoder_block_input(tt_encoder *encoder, int layer, const tt_encoder_inputs *inputs)
@@ -451,20 +530,34 @@ void tt_encoder_block_input(tt_encoder *encoder, int layer, const tt_encoder_inp
     }
 }
 
+/* The input of a half in `hidden` again, where the half needs it itself. */
+static void recall_input(tt_encoder *encoder, int layer, int half, const tt_encoder_inputs *inputs,
+                         const block_view *view)
+{
+    if (is_fed(encoder, layer, half)) {
+        return;
+    }
+    if (half == 0) {
+        tt_encoder_block_input(encoder, layer, inputs);
+    } else {
+        tt_residual_norm norm = tt_block_norm(encoder, layer, 0, inputs);
+        view->ops->residual_norm_output(view->device, &norm, view->hidden);
+    }
+}
+
 void tt_encoder_block_backward(tt_encoder *encoder, int layer, const tt_encoder_inputs *inputs)
 {
     block_view view = view_of(encoder, layer, inputs);
     open_half(encoder, layer, 1, inputs, &view);
-    tt_residual_norm norm = tt_block_norm(encoder, layer, 0, inputs);
-    view.ops->residual_norm_output(view.device, &norm, view.hidden);
-    if (view.block->feed_forward_form == TT_THIN) {
+    recall_input(encoder, layer, 1, inputs, &view);
+    if (is_thin(encoder, layer, 1)) {
         thin_feed_forward_backward(encoder, layer, &view);
     } else {
         wide_feed_forward_backward(encoder, &view);
     }
     open_half(encoder, layer, 0, inputs, &view);
-    tt_encoder_block_input(encoder, layer, inputs);
-    if (view.block->attention_form == TT_THIN) {
+    recall_input(encoder, layer, 0, inputs, &view);
+    if (is_thin(encoder, layer, 0)) {
         thin_attention_backward(encoder, layer, inputs, &view);
     } else {
         wide_attention_backward(encoder, layer, inputs, &view);

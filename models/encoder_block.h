@@ -70,6 +70,9 @@ tt_attention tt_block_attention(const tt_encoder *encoder, int layer,
                                 const tt_encoder_inputs *inputs);
 tt_thin_feed_forward tt_block_thin_feed_forward(const tt_encoder *encoder, int layer,
                                                 int64_t tokens);
+/* The joint after a thin half; what follows is in it too when that is thin. */
+tt_thin_joint tt_block_joint(const tt_encoder *encoder, int layer, int half,
+                             const tt_encoder_inputs *inputs);
 tt_residual_norm tt_block_norm(const tt_encoder *encoder, int layer, int half,
                                const tt_encoder_inputs *inputs);
 

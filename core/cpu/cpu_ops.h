@@ -120,6 +120,11 @@ void tt_cpu_thin_feed_forward_forward(tt_device *device, const tt_thin_feed_forw
 void tt_cpu_thin_feed_forward_backward(tt_device *device, const tt_thin_feed_forward *block,
                                        tt_matrix d_u2, tt_matrix d_u1);
 size_t tt_cpu_thin_feed_forward_workspace(tt_device *device, const tt_thin_feed_forward *block);
+void tt_cpu_thin_joint_forward(tt_device *device, const tt_thin_joint *joint, tt_matrix hidden,
+                               tt_matrix u_next);
+void tt_cpu_thin_joint_backward(tt_device *device, const tt_thin_joint *joint, tt_matrix d_u_next,
+                                tt_matrix d_hidden, tt_matrix d_u);
+size_t tt_cpu_thin_joint_workspace(tt_device *device, const tt_thin_joint *joint);
 void tt_cpu_gradient_check(tt_device *device, const tt_update_rule *rule, const tt_update *update);
 void tt_cpu_update(tt_device *device, const tt_update_rule *rule, const tt_update *update);
 size_t tt_cpu_update_workspace(tt_device *device, const tt_segment *segments, int count);

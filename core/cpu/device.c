@@ -36,6 +36,9 @@ const tt_ops tt_cpu_ops = {
     .thin_feed_forward_forward = tt_cpu_thin_feed_forward_forward,
     .thin_feed_forward_backward = tt_cpu_thin_feed_forward_backward,
     .thin_feed_forward_workspace = tt_cpu_thin_feed_forward_workspace,
+    .thin_joint_forward = tt_cpu_thin_joint_forward,
+    .thin_joint_backward = tt_cpu_thin_joint_backward,
+    .thin_joint_workspace = tt_cpu_thin_joint_workspace,
     .gradient_check = tt_cpu_gradient_check,
     .update = tt_cpu_update,
     .update_workspace = tt_cpu_update_workspace,
@@ -96,9 +99,9 @@ static void destroy(tt_device *device)
     free(device);
 }
 
-/* Asks OpenMP for `threads` (0: as many as it likes) and returns how many it gives, which a limit of
- * the environment may make fewer. oneDNN takes its number from OpenMP too, and computes wrong products
- * where it gets fewer than it counted on, so that the number must be the true one. */
+/* Asks OpenMP for `threads` (0: as many as it likes) and returns how many it gives, which a limit
+ * of the environment may make fewer. oneDNN takes its number from OpenMP too, and computes wrong
+ * products where it gets fewer than it counted on, so that the number must be the true one. */
 static int settle_threads(int threads)
 {
     if (threads > 0) {

@@ -1,4 +1,5 @@
-#include "core/cpu/cpu_ops.h"
+#include "core/cpu/normalization.h"
+
 #include "core/cpu/dropout.h"
 
 /* Every row is walked several times, but a row stays in the first-level cache: memory sees each
@@ -35,14 +36,14 @@ static float tt_sum(const float *row, int64_t count)
 }
 
 /* row = residual + dropout(x + bias) for row i; returns the sum of its entries. */
-static float tt_residual_row(const tt_residual_norm *norm, tt_matrix x, tt_matrix residual,
-                             int64_t i, float *row)
+static float tt_residual_row(const tt_residual_norm *norm, const float *x_row,
+                             const float *residual_row, int64_t i, float *row)
 {
-    const float *x_row = tt_cpu_row(x, i), *bias = norm->bias;
-    const float *residual_row = residual.data != NULL ? tt_cpu_row(residual, i) : NULL;
+    const float *bias = norm->bias;
+    int64_t columns = norm->state.normalized.columns;
     float multipliers[TT_DROPOUT_SPAN], sum = 0.0f;
-    for (int64_t first = 0; first < x.columns; first += TT_DROPOUT_SPAN) {
-        int64_t count = tt_dropout_span_length(x.columns, first);
+    for (int64_t first = 0; first < columns; first += TT_DROPOUT_SPAN) {
+        int64_t count = tt_dropout_span_length(columns, first);
         float *span = row + first;
         if (bias != NULL) {
             tt_add_rows(x_row + first, bias + first, count, span);
@@ -87,6 +88,26 @@ static float tt_normalize_row(const tt_residual_norm *norm, float sum, int64_t c
     return inverse_deviation;
 }
 
+void tt_norm_row_forward(const tt_residual_norm *norm, int64_t i, const float *x_row,
+                         const float *residual_row, float *y_row)
+{
+    float *row = tt_cpu_row(norm->state.normalized, i);
+    float sum = tt_residual_row(norm, x_row, residual_row, i, row);
+    norm->state.inverse_deviation[i] =
+        tt_normalize_row(norm, sum, norm->state.normalized.columns, row, y_row);
+}
+
+void tt_norm_row_output(const tt_residual_norm *norm, int64_t i, float *y_row)
+{
+    const float *normalized = tt_cpu_row(norm->state.normalized, i);
+    const float *weight = norm->weight, *shift = norm->shift;
+    int64_t columns = norm->state.normalized.columns;
+#pragma omp simd
+    for (int64_t j = 0; j < columns; j++) {
+        y_row[j] = normalized[j] * weight[j] + shift[j];
+    }
+}
+
 void tt_cpu_residual_norm_forward(tt_device *device, const tt_residual_norm *norm, tt_matrix x,
                                   tt_matrix residual, tt_matrix y)
 {
@@ -94,10 +115,9 @@ void tt_cpu_residual_norm_forward(tt_device *device, const tt_residual_norm *nor
     assert(norm->state.normalized.rows == x.rows && norm->state.normalized.columns == x.columns);
 #pragma omp parallel for num_threads(tt_cpu_row_team(device, x)) schedule(static)
     for (int64_t i = 0; i < x.rows; i++) {
-        float *row = tt_cpu_row(norm->state.normalized, i);
-        float sum = tt_residual_row(norm, x, residual, i, row);
-        norm->state.inverse_deviation[i] =
-            tt_normalize_row(norm, sum, x.columns, row, tt_cpu_row(y, i));
+        tt_norm_row_forward(norm, i, tt_cpu_row(x, i),
+                            residual.data != NULL ? tt_cpu_row(residual, i) : NULL,
+                            tt_cpu_row(y, i));
     }
 }
 
@@ -105,66 +125,84 @@ void tt_cpu_residual_norm_output(tt_device *device, const tt_residual_norm *norm
 {
 #pragma omp parallel for num_threads(tt_cpu_row_team(device, y)) schedule(static)
     for (int64_t i = 0; i < y.rows; i++) {
-        const float *normalized = tt_cpu_row(norm->state.normalized, i);
-        const float *weight = norm->weight, *shift = norm->shift;
-        float *y_row = tt_cpu_row(y, i);
-#pragma omp simd
-        for (int64_t j = 0; j < y.columns; j++) {
-            y_row[j] = normalized[j] * weight[j] + shift[j];
-        }
+        tt_norm_row_output(norm, i, tt_cpu_row(y, i));
     }
 }
 
-/* Partial column sums of the backward pass. */
-typedef struct {
-    float *weight, *shift, *bias;
-} tt_norm_partials;
-
 /* d_sum = (g - mean(g) - normalized * mean(g * normalized)) / deviation with g = dy * weight. */
-static void tt_normalize_gradient_row(const tt_residual_norm *norm, int64_t i, tt_matrix dy,
-                                      tt_matrix d_sum, tt_norm_partials partials)
+static void tt_normalize_gradient_row(const tt_residual_norm *norm, int64_t i, const float *dy_row,
+                                      float *d_sum_row, tt_norm_partials partials)
 {
     const float *normalized = tt_cpu_row(norm->state.normalized, i), *weight = norm->weight;
-    const float *dy_row = tt_cpu_row(dy, i);
-    float *d_sum_row = tt_cpu_row(d_sum, i);
+    int64_t columns = norm->state.normalized.columns;
     float sum = 0.0f, product_sum = 0.0f;
 #pragma omp simd reduction(+ : sum, product_sum)
-    for (int64_t j = 0; j < dy.columns; j++) {
+    for (int64_t j = 0; j < columns; j++) {
         float product = dy_row[j] * normalized[j];
         sum += dy_row[j] * weight[j];
         product_sum += product * weight[j];
         partials.weight[j] += product;
         partials.shift[j] += dy_row[j];
     }
-    float mean = sum / (float)dy.columns, product_mean = product_sum / (float)dy.columns;
+    float mean = sum / (float)columns, product_mean = product_sum / (float)columns;
     float inverse_deviation = norm->state.inverse_deviation[i];
 #pragma omp simd
-    for (int64_t j = 0; j < dy.columns; j++) {
+    for (int64_t j = 0; j < columns; j++) {
         float centred = dy_row[j] * weight[j] - mean - normalized[j] * product_mean;
         d_sum_row[j] = centred * inverse_deviation;
     }
 }
 
 /* dx = dropout(d_sum) for row i. */
-static void tt_dropout_gradient_row(const tt_residual_norm *norm, int64_t i, tt_matrix d_sum,
-                                    tt_matrix dx)
+static void tt_dropout_gradient_row(const tt_residual_norm *norm, int64_t i, const float *d_sum_row,
+                                    float *dx_row)
 {
-    const float *d_sum_row = tt_cpu_row(d_sum, i);
-    float *dx_row = tt_cpu_row(dx, i);
+    int64_t columns = norm->state.normalized.columns;
     if (norm->dropout.probability == 0.0f) {
         if (dx_row != d_sum_row) {
-            memcpy(dx_row, d_sum_row, (size_t)dx.columns * sizeof *dx_row);
+            memcpy(dx_row, d_sum_row, (size_t)columns * sizeof *dx_row);
         }
         return;
     }
     float multipliers[TT_DROPOUT_SPAN];
-    for (int64_t first = 0; first < dx.columns; first += TT_DROPOUT_SPAN) {
-        int64_t count = tt_dropout_span_length(dx.columns, first);
+    for (int64_t first = 0; first < columns; first += TT_DROPOUT_SPAN) {
+        int64_t count = tt_dropout_span_length(columns, first);
         tt_dropout_span(&norm->dropout, i, first, count, multipliers);
 #pragma omp simd
         for (int64_t j = 0; j < count; j++) {
             dx_row[first + j] = d_sum_row[first + j] * multipliers[j];
         }
+    }
+}
+
+void tt_norm_row_backward(const tt_residual_norm *norm, int64_t i, const float *dy_row,
+                          float *d_sum_row, float *dx_row, tt_norm_partials partials)
+{
+    tt_normalize_gradient_row(norm, i, dy_row, d_sum_row, partials);
+    tt_dropout_gradient_row(norm, i, d_sum_row, dx_row);
+    if (norm->bias_gradient != NULL) {
+        int64_t columns = norm->state.normalized.columns;
+#pragma omp simd
+        for (int64_t j = 0; j < columns; j++) {
+            partials.bias[j] += dx_row[j];
+        }
+    }
+}
+
+tt_norm_partials tt_norm_start_partials(const tt_device *device, const tt_residual_norm *norm)
+{
+    int64_t columns = norm->state.normalized.columns;
+    float *scratch = tt_cpu_start_partials(device, 3 * columns);
+    return (tt_norm_partials){scratch, scratch + columns, scratch + 2 * columns};
+}
+
+void tt_norm_add_partials(const tt_device *device, const tt_residual_norm *norm)
+{
+    int64_t columns = norm->state.normalized.columns;
+    tt_cpu_add_partials(device, 0, columns, norm->weight_gradient);
+    tt_cpu_add_partials(device, columns, columns, norm->shift_gradient);
+    if (norm->bias_gradient != NULL) {
+        tt_cpu_add_partials(device, 2 * columns, columns, norm->bias_gradient);
     }
 }
 
@@ -174,27 +212,14 @@ void tt_cpu_residual_norm_backward(tt_device *device, const tt_residual_norm *no
     assert(norm->dropout.probability == 0.0f || dx.data != d_sum.data);
     assert(dy.rows == dx.rows && dy.columns == dx.columns);
     assert(3 * dy.columns <= TT_CPU_THREAD_SCRATCH);
-    int64_t columns = dy.columns;
 #pragma omp parallel num_threads(tt_cpu_row_team(device, dy))
     {
-        float *scratch = tt_cpu_start_partials(device, 3 * columns);
-        tt_norm_partials partials = {scratch, scratch + columns, scratch + 2 * columns};
+        tt_norm_partials partials = tt_norm_start_partials(device, norm);
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < dy.rows; i++) {
-            tt_normalize_gradient_row(norm, i, dy, d_sum, partials);
-            tt_dropout_gradient_row(norm, i, d_sum, dx);
-            if (norm->bias_gradient != NULL) {
-                const float *dx_row = tt_cpu_row(dx, i);
-#pragma omp simd
-                for (int64_t j = 0; j < columns; j++) {
-                    partials.bias[j] += dx_row[j];
-                }
-            }
+            tt_norm_row_backward(norm, i, tt_cpu_row(dy, i), tt_cpu_row(d_sum, i),
+                                 tt_cpu_row(dx, i), partials);
         }
-        tt_cpu_add_partials(device, 0, columns, norm->weight_gradient);
-        tt_cpu_add_partials(device, columns, columns, norm->shift_gradient);
-        if (norm->bias_gradient != NULL) {
-            tt_cpu_add_partials(device, 2 * columns, columns, norm->bias_gradient);
-        }
+        tt_norm_add_partials(device, norm);
     }
 }
