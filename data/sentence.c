@@ -8,11 +8,11 @@
 
 /* In the order of strcmp. */
 static const char *const abbreviations[] = {
-    "Adm",  "Apr", "Aug",    "Bros", "Capt", "Cmdr", "Col", "Dec", "Dr",  "Feb",
-    "Fr",   "Ft",  "Gen",    "Gov",  "Hon",  "Jan",  "Jr",  "Jul", "Jun", "Lt",
-    "Maj",  "Mar", "Messrs", "Mr",   "Mrs",  "Ms",   "Mt",  "Nov", "Oct", "Pres",
-    "Prof", "Rep", "Rev",    "Sen",  "Sep",  "Sept", "Sgt", "Sr",  "St",  "al",   "approx",
-    "ca",   "cf",  "dept",   "ed",   "eds",  "esp",  "est", "lit", "viz", "vs"};
+    "Adm",    "Apr", "Aug",  "Bros", "Capt", "Cmdr", "Col", "Dec",    "Dr",   "Feb", "Fr",
+    "Ft",     "Gen", "Gov",  "Hon",  "Jan",  "Jr",   "Jul", "Jun",    "Lt",   "Maj", "Mar",
+    "Messrs", "Mr",  "Mrs",  "Ms",   "Mt",   "Nov",  "Oct", "Pres",   "Prof", "Rep", "Rev",
+    "Sen",    "Sep", "Sept", "Sgt",  "Sr",   "St",   "al",  "approx", "ca",   "cf",  "dept",
+    "ed",     "eds", "esp",  "est",  "lit",  "viz",  "vs"};
 
 /* These only before a digit: "No. 5". */
 static const char *const numbered[] = {"Fig", "No",  "Nos", "Vol", "ch", "fig",

@@ -203,39 +203,40 @@ static void test_redirects(void **state)
     assert_false(tt_wiki_markup_is_redirect("", 0));
 }
 
+static const char *const fragments[] = {"{",          "{{",
+                                        "{{{",        "}}",
+                                        "{{}}",       "{{a|",
+                                        "{{nowrap|",  "{{nowrap|a}}",
+                                        "[",          "[[",
+                                        "]]",         "[[a|",
+                                        "[[a]]",      "[[File:a|",
+                                        "[http://a ", "[http://a",
+                                        "]",          "<",
+                                        "<!--",       "<ref>",
+                                        "</ref>",     "<ref",
+                                        "<ref/>",     "<nowiki>",
+                                        "<a <",       "<math>x</math>",
+                                        "{|\n",       "|}\n",
+                                        "\n{|",       "\n|",
+                                        "=",          "\n==",
+                                        "'",          "''",
+                                        "_",          "__",
+                                        "__A",        "&",
+                                        "&#",         "&amp;",
+                                        "(",          ")",
+                                        "( ;",        "\n",
+                                        " ",          "|",
+                                        "\n*",        "\n:",
+                                        "\n;",        "-",
+                                        "<table>",    "{{convert|1|",
+                                        "[[[[a]]",    "\x0E",
+                                        "\xC3",       "\xE2\x80\x8B"};
+
 /* A million bytes of one fragment, alone and with text behind. Quadratic work would run into the
  * test's time limit, recursion into the end of the stack. */
 static void test_hostile_repetition(void **state)
 {
     (void)state;
-    static const char *const fragments[] = {"{",          "{{",
-                                            "{{{",        "}}",
-                                            "{{}}",       "{{a|",
-                                            "{{nowrap|",  "{{nowrap|a}}",
-                                            "[",          "[[",
-                                            "]]",         "[[a|",
-                                            "[[a]]",      "[[File:a|",
-                                            "[http://a ", "[http://a",
-                                            "]",          "<",
-                                            "<!--",       "<ref>",
-                                            "</ref>",     "<ref",
-                                            "<ref/>",     "<nowiki>",
-                                            "<a <",       "<math>x</math>",
-                                            "{|\n",       "|}\n",
-                                            "\n{|",       "\n|",
-                                            "=",          "\n==",
-                                            "'",          "''",
-                                            "_",          "__",
-                                            "__A",        "&",
-                                            "&#",         "&amp;",
-                                            "(",          ")",
-                                            "( ;",        "\n",
-                                            " ",          "|",
-                                            "\n*",        "\n:",
-                                            "\n;",        "-",
-                                            "<table>",    "{{convert|1|",
-                                            "[[[[a]]",    "\x0E",
-                                            "\xC3",       "\xE2\x80\x8B"};
     enum { SIZE = 1000000 };
     char *page = malloc(SIZE + 64);
     for (size_t f = 0; f < sizeof fragments / sizeof fragments[0]; f++) {
