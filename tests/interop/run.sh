@@ -1,31 +1,49 @@
 #!/bin/sh
 # Reads with other people's Python packages what ttrain writes.
 #
-#   tests/interop/run.sh [--no-install] [PROGRAM]
+#   tests/interop/run.sh [--no-install | --install-only] [PROGRAM]
 #
 # PROGRAM is build/cpu/ttrain where none is given. The packages of requirements.txt go into a virtual
 # environment, .venv at the top of the repository or the folder that TTRAIN_VENV names; it is made
 # where it is missing. With --no-install a missing one ends the run with status 77 instead: skipped.
+# With TTRAIN_INTEROP_TORCH=1 the large packages of requirements-torch.txt are wanted as well; without
+# them the tests that need PyTorch skip themselves.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 venv=${TTRAIN_VENV:-$root/.venv}
 install=yes
-if [ "${1:-}" = --no-install ]; then
+case ${1:-} in
+--no-install)
     install=no
     shift
-fi
+    ;;
+--install-only)
+    install=only
+    shift
+    ;;
+esac
 program=${1:-$root/build/cpu/ttrain}
 
-if ! "$venv/bin/python" -c 'import h5py, numpy, safetensors, sentencepiece, torch, transformers' \
-    2>/dev/null; then
+modules='h5py, numpy, safetensors, sentencepiece'
+requirements="-r $here/requirements.txt"
+if [ "${TTRAIN_INTEROP_TORCH:-0}" = 1 ]; then
+    modules="$modules, torch, transformers"
+    requirements="$requirements -r $here/requirements-torch.txt"
+fi
+
+if ! "$venv/bin/python" -c "import $modules" 2>/dev/null; then
     if [ $install = no ]; then
         echo "skipped: no Python packages in $venv; tests/interop/run.sh installs them"
         exit 77
     fi
     python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet -r "$here/requirements.txt"
+    # shellcheck disable=SC2086 # a list of words
+    "$venv/bin/pip" install --quiet --disable-pip-version-check $requirements
+fi
+if [ $install = only ]; then
+    exit 0
 fi
 if [ ! -x "$program" ]; then
     echo "run.sh: no program $program: build first, or name one" >&2

@@ -4,11 +4,12 @@ import os
 import unittest
 
 import numpy as np
-import torch
-import transformers
 from safetensors import safe_open
 
 import workspace
+
+torch = workspace.optional_module("torch")
+transformers = workspace.optional_module("transformers")
 
 
 def read(path, name):
@@ -48,6 +49,7 @@ class Checkpoint(unittest.TestCase):
         count = sum(tensor.size for tensor in moments.values())
         self.assertGreaterEqual(count, 2 * said["parameters"])
 
+    @unittest.skipUnless(torch and transformers, "needs torch and transformers")
     def test_dense_is_hugging_face_bert(self):
         model = self.check_sizes("dense")
         vocabulary, hidden = model["bert.embeddings.word_embeddings.weight"].shape

@@ -6,6 +6,7 @@ The program is the one that TTRAIN_PROGRAM names, else build/cpu/ttrain.
 import atexit
 import functools
 import glob
+import importlib
 import json
 import os
 import subprocess
@@ -35,6 +36,14 @@ phases:
     global_batch: 8
     learning_rate: 1e-3
 """
+
+
+def optional_module(name):
+    """The module, or None where it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
 
 
 def ttrain(*arguments, cwd):
