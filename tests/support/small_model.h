@@ -98,7 +98,7 @@ static UNUSED void small_batch_row(small_batch *made, int row, int masked, tt_ra
     }
     for (int p = 0; p < SMALL_PREDICTIONS; p++) {
         int place = row * SMALL_PREDICTIONS + p;
-        made->positions[place] = p < masked ? 1 + p + (row + p) % 2 : -1;
+        made->positions[place] = p < masked ? 1 + p + row % 2 : -1;
         made->labels[place] = p < masked ? (int32_t)tt_random_below(random, SMALL_VOCABULARY) : -1;
         made->batch.masked_count += p < masked;
     }
