@@ -20,7 +20,7 @@
 #include <immintrin.h>
 #endif
 
-enum { TT_DROPOUT_SPAN = 512, TT_DROPOUT_WORDS = TT_DROPOUT_SPAN / 2 };
+enum { TT_DROPOUT_SPAN = 512 };
 
 /* Elements whose 16-bit number is below this are dropped. */
 static inline uint32_t tt_dropout_threshold(float probability)
@@ -45,38 +45,50 @@ static inline int64_t tt_dropout_span_length(int64_t columns, int64_t first)
 /* A product of two 32-bit numbers in 64 bits is one instruction on eight lanes; compilers do not
  * find it in a loop for this vector width. Lanes hold a word in their low half; what the high half
  * holds does not matter, as products do not read it. */
-static inline void tt_dropout_draw(const tt_dropout *dropout, uint32_t row, uint32_t first_block,
-                                   int64_t blocks, uint32_t *words)
+static inline void tt_dropout_round(__m512i c[4], uint32_t key0, uint32_t key1)
 {
-    const __m512i multiplier0 = _mm512_set1_epi64(0xD2511F53u);
-    const __m512i multiplier1 = _mm512_set1_epi64(0xCD9E8D57u);
+    __m512i p0 = _mm512_mul_epu32(c[0], _mm512_set1_epi64(0xD2511F53u));
+    __m512i p1 = _mm512_mul_epu32(c[2], _mm512_set1_epi64(0xCD9E8D57u));
+    c[0] = _mm512_xor_si512(_mm512_xor_si512(_mm512_srli_epi64(p1, 32), c[1]),
+                            _mm512_set1_epi64(key0));
+    c[2] = _mm512_xor_si512(_mm512_xor_si512(_mm512_srli_epi64(p0, 32), c[3]),
+                            _mm512_set1_epi64(key1));
+    c[1] = p1;
+    c[3] = p0;
+}
+
+/* Eight Philox blocks as 64 numbers of 16 bits in the order of their columns. */
+static inline void tt_dropout_store(const __m512i c[4], uint16_t *numbers)
+{
     const __m512i low_half = _mm512_set1_epi64(0xFFFFFFFFu);
     const __m512i lower_pairs = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11);
     const __m512i upper_pairs = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
+    __m512i w01 = _mm512_or_si512(_mm512_and_si512(c[0], low_half), _mm512_slli_epi64(c[1], 32));
+    __m512i w23 = _mm512_or_si512(_mm512_and_si512(c[2], low_half), _mm512_slli_epi64(c[3], 32));
+    _mm512_storeu_si512(numbers, _mm512_permutex2var_epi64(w01, lower_pairs, w23));
+    _mm512_storeu_si512(numbers + 32, _mm512_permutex2var_epi64(w01, upper_pairs, w23));
+}
+
+/* Fills `numbers` with those of columns [8 first_block, 8 (first_block + blocks)), rounded up to
+ * sixteen blocks. Two groups of eight are under way at once, since each waits for its products. */
+static inline void tt_dropout_draw(const tt_dropout *dropout, uint32_t row, uint32_t first_block,
+                                   int64_t blocks, uint16_t *numbers)
+{
     const __m512i lanes = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
-    for (int64_t block = 0; block < blocks; block += 8) {
-        __m512i c0 = _mm512_add_epi64(_mm512_set1_epi64(first_block + block), lanes);
-        __m512i c1 = _mm512_set1_epi64(row);
-        __m512i c2 = _mm512_set1_epi64(dropout->site);
-        __m512i c3 = _mm512_set1_epi64(*dropout->step);
+    for (int64_t block = 0; block < blocks; block += 16) {
+        __m512i first = _mm512_add_epi64(_mm512_set1_epi64(first_block + block), lanes);
+        __m512i a[4] = {first, _mm512_set1_epi64(row), _mm512_set1_epi64(dropout->site),
+                        _mm512_set1_epi64(*dropout->step)};
+        __m512i b[4] = {_mm512_add_epi64(first, _mm512_set1_epi64(8)), a[1], a[2], a[3]};
         uint32_t key0 = (uint32_t)dropout->seed, key1 = (uint32_t)(dropout->seed >> 32);
         for (int round = 0; round < 10; round++) {
-            __m512i p0 = _mm512_mul_epu32(c0, multiplier0);
-            __m512i p1 = _mm512_mul_epu32(c2, multiplier1);
-            c0 = _mm512_xor_si512(_mm512_xor_si512(_mm512_srli_epi64(p1, 32), c1),
-                                  _mm512_set1_epi64(key0));
-            c2 = _mm512_xor_si512(_mm512_xor_si512(_mm512_srli_epi64(p0, 32), c3),
-                                  _mm512_set1_epi64(key1));
-            c1 = p1;
-            c3 = p0;
+            tt_dropout_round(a, key0, key1);
+            tt_dropout_round(b, key0, key1);
             key0 += 0x9E3779B9u;
             key1 += 0xBB67AE85u;
         }
-        __m512i w01 = _mm512_or_si512(_mm512_and_si512(c0, low_half), _mm512_slli_epi64(c1, 32));
-        __m512i w23 = _mm512_or_si512(_mm512_and_si512(c2, low_half), _mm512_slli_epi64(c3, 32));
-        _mm512_storeu_si512(words + 4 * block, _mm512_permutex2var_epi64(w01, lower_pairs, w23));
-        _mm512_storeu_si512(words + 4 * block + 16,
-                            _mm512_permutex2var_epi64(w01, upper_pairs, w23));
+        tt_dropout_store(a, numbers + 8 * block);
+        tt_dropout_store(b, numbers + 8 * block + 64);
     }
 }
 
@@ -93,10 +105,9 @@ static inline void tt_dropout_round(uint32_t *c0, uint32_t *c1, uint32_t *c2, ui
     *c3 = (uint32_t)p0;
 }
 
-/* Fills `words` with the Philox blocks of columns [8 first_block, 8 (first_block + blocks)),
- * rounded up to eight blocks. */
+/* Fills `numbers` with those of columns [8 first_block, 8 (first_block + blocks)). */
 static inline void tt_dropout_draw(const tt_dropout *dropout, uint32_t row, uint32_t first_block,
-                                   int64_t blocks, uint32_t *words)
+                                   int64_t blocks, uint16_t *numbers)
 {
     uint32_t site = dropout->site, step = *dropout->step;
     uint32_t k0 = (uint32_t)dropout->seed, k1 = (uint32_t)(dropout->seed >> 32);
@@ -114,10 +125,11 @@ static inline void tt_dropout_draw(const tt_dropout *dropout, uint32_t row, uint
         tt_dropout_round(&c0, &c1, &c2, &c3, k0 + 7 * w0, k1 + 7 * w1);
         tt_dropout_round(&c0, &c1, &c2, &c3, k0 + 8 * w0, k1 + 8 * w1);
         tt_dropout_round(&c0, &c1, &c2, &c3, k0 + 9 * w0, k1 + 9 * w1);
-        words[4 * block] = c0;
-        words[4 * block + 1] = c1;
-        words[4 * block + 2] = c2;
-        words[4 * block + 3] = c3;
+        uint32_t words[4] = {c0, c1, c2, c3};
+        for (int word = 0; word < 4; word++) {
+            numbers[8 * block + 2 * word] = (uint16_t)words[word];
+            numbers[8 * block + 2 * word + 1] = (uint16_t)(words[word] >> 16);
+        }
     }
 }
 
@@ -128,20 +140,15 @@ static inline void tt_dropout_draw(const tt_dropout *dropout, uint32_t row, uint
 static inline void tt_dropout_span(const tt_dropout *dropout, int64_t row, int64_t first,
                                    int64_t count, float *multipliers)
 {
-    uint32_t words[TT_DROPOUT_WORDS];
+    uint16_t numbers[TT_DROPOUT_SPAN];
     uint32_t threshold = tt_dropout_threshold(dropout->probability);
     float scale = tt_dropout_scale(threshold);
     assert(first % 8 == 0 && count <= TT_DROPOUT_SPAN);
     tt_dropout_draw(dropout, dropout->first_row + (uint32_t)row, (uint32_t)(first / 8),
-                    (count + 7) / 8, words);
+                    (count + 7) / 8, numbers);
 #pragma omp simd
-    for (int64_t pair = 0; pair < count / 2; pair++) {
-        /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): drawn above */
-        multipliers[2 * pair] = (words[pair] & 0xFFFFu) >= threshold ? scale : 0.0f;
-        multipliers[2 * pair + 1] = (words[pair] >> 16) >= threshold ? scale : 0.0f;
-    }
-    if (count % 2 == 1) {
-        multipliers[count - 1] = (words[count / 2] & 0xFFFFu) >= threshold ? scale : 0.0f;
+    for (int64_t j = 0; j < count; j++) {
+        multipliers[j] = numbers[j] >= threshold ? scale : 0.0f;
     }
 }
 
