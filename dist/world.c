@@ -91,17 +91,30 @@ tt_status tt_world_agree(const tt_world *world, tt_status status, tt_error *erro
         }
         return status;
     }
-    int mine = status == TT_OK ? world->size : world->rank, first;
-    MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    if (first == world->size) {
+    /* The lowest rank that failed; 0 in the second place when a rank did not. */
+    int mine[2] = {status == TT_OK ? world->size : world->rank, status != TT_OK}, lowest[2];
+    MPI_Allreduce(mine, lowest, 2, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    if (lowest[0] == world->size) {
         return TT_OK;
     }
-    if (first == world->rank) {
+    if (lowest[0] == world->rank && lowest[1] == 0) {
         tt_error_prefix(error, "rank %d", world->rank);
     }
-    MPI_Bcast(error, sizeof *error, MPI_BYTE, first, MPI_COMM_WORLD);
+    MPI_Bcast(error, sizeof *error, MPI_BYTE, lowest[0], MPI_COMM_WORLD);
     error->shared = true;
     return error->status;
+}
+
+tt_status tt_world_share(const tt_world *world, tt_status status, tt_error *error)
+{
+    if (world->size > 1) {
+        MPI_Bcast(&status, sizeof status, MPI_BYTE, 0, MPI_COMM_WORLD);
+    }
+    if (status != TT_OK) {
+        tt_world_broadcast(world, error, sizeof *error);
+        error->shared = true;
+    }
+    return status;
 }
 
 tt_status tt_world_same(const tt_world *world, const char *what, uint64_t value, tt_error *error)

@@ -32,8 +32,11 @@ _Noreturn void tt_world_abort(const tt_world *world, int exit_status);
 
 /* Set-up steps can fail on one rank alone. Every rank passes the status of its own step; if all are
  * TT_OK so is the result. Otherwise every rank gets the status and message of the lowest rank that
- * failed, with "rank N: " in front when there are several ranks. */
+ * failed, with "rank N: " in front unless all failed. */
 tt_status tt_world_agree(const tt_world *world, tt_status status, tt_error *error);
+/* What rank 0 alone does can fail, too: every rank gets its status and message. The others' own
+ * `status` does not count. */
+tt_status tt_world_share(const tt_world *world, tt_status status, tt_error *error);
 
 /* Checks that `value` is the same on every rank; `what` names it in the error. */
 tt_status tt_world_same(const tt_world *world, const char *what, uint64_t value, tt_error *error);

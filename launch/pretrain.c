@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static volatile int stop_signal;
@@ -29,7 +30,9 @@ static void watch_signals(void)
     sigaction(SIGUSR1, &action, NULL);
     action.sa_flags = (int)(SA_RESTART | SA_RESETHAND);
     sigaction(SIGINT, &action, NULL);
+    /* Of both, the write that failed says more. */
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
 }
 
 typedef struct {
@@ -64,8 +67,9 @@ static int64_t newest_step(const char *checkpoints)
 /* A folder with results of an earlier run is not written over. */
 static tt_status check_output(const tt_trainer *trainer, bool resume, tt_error *error)
 {
-    if (!resume &&
-        (access(trainer->metrics_path, F_OK) == 0 || newest_step(trainer->checkpoints) >= 0)) {
+    struct stat metrics;
+    bool trained = stat(trainer->metrics_path, &metrics) == 0 && metrics.st_size > 0;
+    if (!resume && (trained || newest_step(trainer->checkpoints) >= 0)) {
         return tt_error_set(
             error, TT_INVALID_INPUT,
             "output: %s holds an earlier run; go on from it with --resume, or choose "
@@ -304,7 +308,7 @@ static tt_status set_up(tt_trainer *trainer, char **arguments, int count,
     join_path(trainer->checkpoints, run->recipe.output, "checkpoints");
     join_path(trainer->metrics_path, run->recipe.output, "metrics.jsonl");
     tt_status status = writes ? choose_start(trainer, options, error) : TT_OK;
-    TT_TRY(tt_world_agree(world, status, error));
+    TT_TRY(tt_world_share(world, status, error));
     share_state(trainer);
     TT_TRY(tt_trainer_check_shards(trainer, error));
     TT_TRY(tt_world_hosts(world, hosts, sizeof hosts, error));
@@ -312,7 +316,7 @@ static tt_status set_up(tt_trainer *trainer, char **arguments, int count,
         announce_run(trainer, hosts);
     }
     status = writes ? open_output(trainer, error) : TT_OK;
-    return tt_world_agree(world, status, error);
+    return tt_world_share(world, status, error);
 }
 
 static tt_status train(tt_trainer *trainer, tt_error *error)

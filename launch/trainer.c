@@ -133,7 +133,7 @@ static tt_status save_checkpoint(tt_trainer *trainer, tt_error *error)
         status = tt_checkpoint_save(trainer->checkpoints, &run->model.parameters, &trainer->state,
                                     &policy, error);
     }
-    return tt_world_agree(&run->world, status, error);
+    return tt_world_share(&run->world, status, error);
 }
 
 /* The parameter whose gradient holds the first number that is not finite. */
@@ -302,7 +302,7 @@ static tt_status log_step(tt_trainer *trainer, const tt_step_result *result, tt_
     if (logs) {
         trainer->interval_seconds = trainer->interval_wait = 0;
         trainer->interval_steps = trainer->interval_tokens = 0;
-        return tt_world_agree(&trainer->run->world, status, error);
+        return tt_world_share(&trainer->run->world, status, error);
     }
     return TT_OK;
 }
