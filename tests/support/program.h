@@ -70,7 +70,6 @@ static UNUSED _Noreturn void program_become(const program_call *call, const prog
     program_redirect(started->log, STDERR_FILENO);
     if (call->file_limit > 0) {
         struct rlimit limit = {(rlim_t)call->file_limit, (rlim_t)call->file_limit};
-        signal(SIGXFSZ, SIG_IGN);
         setrlimit(RLIMIT_FSIZE, &limit);
     }
     if (chdir(scratch_folder) == 0) {
