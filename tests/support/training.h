@@ -90,9 +90,21 @@ static UNUSED void run_command(const char *const *arguments)
 
 #define RUN_COMMAND(...) run_command((const char *const[]){__VA_ARGS__, NULL})
 
-static UNUSED int training_setup(void **state)
+/* The scripts alone. */
+static UNUSED int scripts_setup(void **state)
 {
     if (scratch_setup(state) != 0) {
+        return -1;
+    }
+    write_script("note_id", script_note_id);
+    write_script("note_status", script_note_status);
+    write_script("own_folder", script_own_folder);
+    return 0;
+}
+
+static UNUSED int training_setup(void **state)
+{
+    if (scripts_setup(state) != 0) {
         return -1;
     }
     RUN_COMMAND("prepare", "synthetic", "--documents", "60", "--output", "corpus.txt");
@@ -105,9 +117,6 @@ static UNUSED int training_setup(void **state)
                 "--sequence-length", "64", "--validation-fraction", "0.1", "--shards", "6",
                 "--output", "length64");
     scratch_write(scratch_path("recipe.yaml"), training_recipe, strlen(training_recipe));
-    write_script("note_id", script_note_id);
-    write_script("note_status", script_note_status);
-    write_script("own_folder", script_own_folder);
     return 0;
 }
 
