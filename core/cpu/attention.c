@@ -22,6 +22,7 @@ typedef struct {
 typedef struct {
     int64_t sequence; /* queries */
     int64_t keys;     /* leading keys to look at: the rest is padding */
+    bool has_holes;   /* some of them are masked */
     int64_t width, value_width;
     rows_view q, k, v;
     const uint8_t *mask; /* [sequence] */
@@ -30,12 +31,13 @@ typedef struct {
     float *log_sum_exp;  /* [sequence] */
 } head_task;
 
-static int64_t used_keys(const uint8_t *mask, int64_t sequence)
+static void look_at_mask(head_task *head)
 {
-    while (sequence > 0 && !mask[sequence - 1]) {
-        sequence--;
+    head->keys = head->sequence;
+    while (head->keys > 0 && !head->mask[head->keys - 1]) {
+        head->keys--;
     }
-    return sequence;
+    head->has_holes = memchr(head->mask, 0, (size_t)head->keys) != NULL;
 }
 
 static int64_t round_up(int64_t count, int64_t step)
@@ -43,27 +45,29 @@ static int64_t round_up(int64_t count, int64_t step)
     return (count + step - 1) / step * step;
 }
 
-/* q k^T for query rows [first, first + rows) into `scores` [rows, keys]. */
+/* Scores q k^T of query rows [first, first + rows) into `scores` [rows, keys]; masked keys get one
+ * whose exponential is exactly 0. */
 static void score_tile(const head_task *head, int64_t first, int64_t rows, float *scores)
 {
     tt_matrix_product(false, true, rows, head->keys, head->width, 1.0f,
                       head->q.data + first * head->q.stride, head->q.stride, head->k.data,
                       head->k.stride, 0.0f, scores, head->keys);
+    if (!head->has_holes) {
+        return;
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < head->keys; j++) {
+            scores[i * head->keys + j] = head->mask[j] ? scores[i * head->keys + j] : -INFINITY;
+        }
+    }
 }
 
-/* Padding keys get a score whose exponential is exactly 0. */
-static inline float masked_score(uint8_t mask, float score)
-{
-    return mask ? score : -INFINITY;
-}
-
-static float largest_score(const uint8_t *mask, const float *scores, int64_t keys)
+static float largest_score(const float *scores, int64_t keys)
 {
     float largest = -INFINITY;
 #pragma omp simd reduction(max : largest)
     for (int64_t j = 0; j < keys; j++) {
-        float score = masked_score(mask[j], scores[j]);
-        largest = score > largest ? score : largest;
+        largest = scores[j] > largest ? scores[j] : largest;
     }
     return largest;
 }
@@ -83,12 +87,11 @@ static void load_multipliers(const head_task *head, int64_t query, float *multip
 /* scores -> probabilities with dropout, in place; fills log_sum_exp. There is at least one key. */
 static void softmax_row(const head_task *head, int64_t query, float *scores, float *multipliers)
 {
-    const uint8_t *mask = head->mask;
     int64_t keys = head->keys;
-    float largest = largest_score(mask, scores, keys), sum = 0.0f;
+    float largest = largest_score(scores, keys), sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (int64_t j = 0; j < keys; j++) {
-        float weight = tt_exp(masked_score(mask[j], scores[j]) - largest);
+        float weight = tt_exp(scores[j] - largest);
         scores[j] = weight;
         sum += weight;
     }
@@ -134,13 +137,12 @@ static void forward_head(const head_task *head, rows_view context, float *room)
 static void softmax_row_backward(const head_task *head, int64_t query, float *scores,
                                  float *d_dropped, float *multipliers)
 {
-    const uint8_t *mask = head->mask;
     int64_t keys = head->keys;
     float log_sum = head->log_sum_exp[query], weighted = 0.0f;
     load_multipliers(head, query, multipliers);
 #pragma omp simd reduction(+ : weighted)
     for (int64_t j = 0; j < keys; j++) {
-        float probability = tt_exp(masked_score(mask[j], scores[j]) - log_sum);
+        float probability = tt_exp(scores[j] - log_sum);
         float d_probability = d_dropped[j] * multipliers[j];
         weighted += probability * d_probability;
         scores[j] = probability;
@@ -250,7 +252,6 @@ static float *load_head(const tt_attention *attention, int64_t b, int64_t h, hea
     load_tile(room + 2 * tile, attention->v, row, sequence, column, width, attention->v_bias, 1.0f);
     *head =
         (head_task){.sequence = sequence,
-                    .keys = used_keys(attention->mask + row, sequence),
                     .width = width,
                     .value_width = width,
                     .q = {room, width},
@@ -260,6 +261,7 @@ static float *load_head(const tt_attention *attention, int64_t b, int64_t h, hea
                     .dropout = &attention->dropout,
                     .dropout_row = (b * attention->heads + h) * sequence,
                     .log_sum_exp = attention->log_sum_exp + (b * attention->heads + h) * sequence};
+    look_at_mask(head);
     return room + 3 * tile;
 }
 
@@ -412,17 +414,18 @@ static head_task thin_head(const tt_thin_attention *attention, const thin_room *
 {
     thin_widths w = widths_of(attention);
     const uint8_t *mask = attention->mask + b * w.sequence;
-    return (head_task){.sequence = w.sequence,
-                       .keys = used_keys(mask, w.sequence),
-                       .width = w.k,
-                       .value_width = w.v,
-                       .q = {room->queries + h * w.k, w.heads * w.k},
-                       .k = {room->u_k, w.k},
-                       .v = {room->u_v, w.v},
-                       .mask = mask,
-                       .dropout = &attention->dropout,
-                       .dropout_row = (b * w.heads + h) * w.sequence,
-                       .log_sum_exp = attention->log_sum_exp + (b * w.heads + h) * w.sequence};
+    head_task head = {.sequence = w.sequence,
+                      .width = w.k,
+                      .value_width = w.v,
+                      .q = {room->queries + h * w.k, w.heads * w.k},
+                      .k = {room->u_k, w.k},
+                      .v = {room->u_v, w.v},
+                      .mask = mask,
+                      .dropout = &attention->dropout,
+                      .dropout_row = (b * w.heads + h) * w.sequence,
+                      .log_sum_exp = attention->log_sum_exp + (b * w.heads + h) * w.sequence};
+    look_at_mask(&head);
+    return head;
 }
 
 void tt_cpu_thin_attention_forward(tt_device *device, const tt_thin_attention *attention,
