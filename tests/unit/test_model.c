@@ -155,8 +155,6 @@ static void test_gradients_classification(void **state)
     (void)state;
     tt_configuration configuration = small_configuration(TT_TENSOR_TRAIN);
     check_gradients(&configuration, SMALL_CLASSES, TT_FORM_BY_COST);
-    configuration = small_configuration(TT_DENSE);
-    check_gradients(&configuration, SMALL_CLASSES, TT_FORM_BY_COST);
 }
 
 /* --- what must change nothing ---------------------------------------------------------------- */
