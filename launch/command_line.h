@@ -3,7 +3,7 @@
  *     int64_t seed = 1;
  *     const tt_option options[] = {
  *         {.name = "seed", .kind = TT_OPTION_INTEGER, .target = &seed, .value = "N",
- *          .help = "seed of the shuffle", .maximum = INT64_MAX},
+ *          .help = "seed of the shuffle", .maximum = (double)INT64_MAX},
  *     };
  *     const tt_command command = {.name = "shuffle", .arguments = "FILE...", ...};
  *     if (!tt_command_parse(&command, argc, argv, &arguments, &count, &exit_status)) {

@@ -72,9 +72,9 @@ static void add_shard_options(tt_prepare_table *table, settings *settings)
         {"buffer-tokens", TT_OPTION_INTEGER, &settings->buffer_tokens, "N",
          "pair documents within buffers of N tokens; memory is some 6 bytes a token, twice with a "
          "validation split, and independent of the size of the corpus",
-         NULL, 1, INT64_MAX, false},
+         NULL, 1, (double)INT64_MAX, false},
         {"seed", TT_OPTION_INTEGER, &settings->seed, "N", "the same seed gives the same shards",
-         NULL, 0, INT64_MAX, false},
+         NULL, 0, (double)INT64_MAX, false},
         {"overwrite", TT_OPTION_FLAG, &settings->overwrite, NULL,
          "replace shards that are in the folder", NULL, 0, 0, false},
     };

@@ -12,13 +12,13 @@ int tt_prepare_synthetic_main(int argc, char **argv)
     tt_prepare_table table = {.count = 0};
     tt_prepare_add_option(&table, (tt_option){"documents", TT_OPTION_INTEGER, &documents, "N",
                                               "documents to write, some 750 bytes each", NULL, 1,
-                                              INT64_MAX, false});
+                                              (double)INT64_MAX, false});
     tt_prepare_add_option(&table, (tt_option){"output", TT_OPTION_TEXT, &output, "FILE",
                                               "the text file to write, for prepare text", NULL, 0,
                                               0, true});
     tt_prepare_add_option(&table, (tt_option){"seed", TT_OPTION_INTEGER, &seed, "N",
                                               "the same seed gives the same text", NULL, 0,
-                                              INT64_MAX, false});
+                                              (double)INT64_MAX, false});
     tt_prepare_add_json(&table, &json);
     const tt_command command = {
         .name = "prepare synthetic",
