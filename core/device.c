@@ -45,7 +45,7 @@ tt_status tt_arena_allocate(tt_arena *arena, const char *what, tt_error *error)
 
 void *tt_arena_at(const tt_arena *arena, size_t offset)
 {
-    return arena->memory + offset;
+    return arena->memory ? arena->memory + offset : NULL;
 }
 
 void tt_arena_free(tt_arena *arena)

@@ -58,6 +58,7 @@ size_t tt_arena_reserve(tt_arena *arena, size_t bytes);
 size_t tt_arena_mark(const tt_arena *arena);
 void tt_arena_rewind(tt_arena *arena, size_t mark);
 tt_status tt_arena_allocate(tt_arena *arena, const char *what, tt_error *error);
+/* NULL before the arena is allocated: a plan may ask for sizes by operands without memory. */
 void *tt_arena_at(const tt_arena *arena, size_t offset);
 void tt_arena_free(tt_arena *arena);
 

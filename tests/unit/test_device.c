@@ -162,6 +162,7 @@ static void test_arena(void **state)
     assert_int_equal(tt_arena_reserve(&arena, 10), 256);
     tt_arena_rewind(&arena, mark);
     assert_int_equal(arena.capacity, furthest);
+    assert_null(tt_arena_at(&arena, mark)); /* not allocated yet */
 
     assert_int_equal(tt_arena_allocate(&arena, "test", &error), TT_OK);
     unsigned char *start = tt_arena_at(&arena, 0);
