@@ -122,6 +122,7 @@ tt_status tt_model_recipe_configuration(const tt_recipe *recipe, int64_t vocabul
         .attention_dropout = (float)model->attention_dropout,
         .layer_norm_epsilon = (float)model->layer_norm_epsilon,
         .initializer_range = (float)model->initializer_range,
+        .position_initializer = model->position_initializer,
         .next_sentence = model->next_sentence,
         .threshold = (float)recipe->tensor_train.threshold,
         .train_deviation = (float)recipe->tensor_train.initial_deviation};

@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/ops.h"
+#include "models/configuration.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -57,7 +58,8 @@ typedef struct {
     double attention_dropout; /* on attention probabilities */
     double layer_norm_epsilon;
     double initializer_range; /* standard deviation of dense weights */
-    bool next_sentence;       /* train the next-sentence head as well */
+    tt_position_initializer position_initializer;
+    bool next_sentence; /* train the next-sentence head as well */
 } tt_recipe_model;
 
 typedef enum { TT_RECIPE_DENSE, TT_RECIPE_TENSOR_TRAIN } tt_recipe_form;

@@ -3,6 +3,7 @@
 static const char *const device_names[] = {"auto", "cpu", "cuda", NULL};
 static const char *const preset_names[] = {"none",      "small",      "six_encoder",
                                            "bert_base", "bert_large", NULL};
+static const char *const position_names[] = {"normal", "sinusoidal", NULL};
 static const char *const activation_names[] = {"gelu", "gelu_tanh", NULL};
 static const char *const form_names[] = {"dense", "tensor_train", NULL};
 static const char *const optimizer_names[] = {"adamw", "lamb", NULL};
@@ -92,6 +93,8 @@ static const tt_recipe_field model_fields[] = {
     POSITIVE_REAL(tt_recipe_model, layer_norm_epsilon, 1e-12, 1, "added to the variance"),
     POSITIVE_REAL(tt_recipe_model, initializer_range, 0.02, 10,
                   "standard deviation of dense weights"),
+    CHOICE(tt_recipe_model, position_initializer, TT_POSITIONS_NORMAL, position_names,
+           "first values of the position embeddings"),
     BOOLEAN(tt_recipe_model, next_sentence, true, "train the next-sentence head"),
     END,
 };

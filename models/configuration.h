@@ -14,6 +14,11 @@ typedef enum {
     TT_MAP_KINDS
 } tt_map_kind;
 
+/* First values of the position embeddings: drawn like all others, or the waves of the original
+ * Transformer (Vaswani et al., section 3.5) at the same standard deviation. They are learnt either
+ * way; waves let attention find neighbours sooner where data are few. */
+typedef enum { TT_POSITIONS_NORMAL, TT_POSITIONS_SINUSOIDAL } tt_position_initializer;
+
 typedef struct {
     int64_t vocabulary_size, hidden_size, layers, heads, intermediate_size;
     int64_t max_positions, segment_types;
@@ -22,9 +27,10 @@ typedef struct {
     float attention_dropout; /* on attention probabilities */
     float layer_norm_epsilon;
     float initializer_range; /* standard deviation of dense weights */
-    bool next_sentence;      /* the pre-training heads include next-sentence prediction */
-    float threshold;         /* rank diagonals at or below it count as zero */
-    float train_deviation;   /* of an entry of an assembled tensor train; 0: sqrt(1/(in + out)) */
+    tt_position_initializer position_initializer;
+    bool next_sentence;    /* the pre-training heads include next-sentence prediction */
+    float threshold;       /* rank diagonals at or below it count as zero */
+    float train_deviation; /* of an entry of an assembled tensor train; 0: sqrt(1/(in + out)) */
     tt_linear_form maps[TT_MAP_KINDS];
 } tt_configuration;
 

@@ -73,12 +73,33 @@ tt_status tt_encoder_create(tt_encoder *encoder, const tt_configuration *configu
     return TT_OK;
 }
 
+/* Position s gets sin(s / 10000^(j / hidden)) at even columns j and the cosine of the same angle at
+ * j + 1, times sqrt(2) * deviation, as a wave's own standard deviation is 1 / sqrt(2). */
+static void fill_waves(tt_encoder *encoder, float deviation)
+{
+    tt_parameters *parameters = encoder->parameters;
+    tt_device *device = encoder->device;
+    int64_t hidden = encoder->configuration.hidden_size;
+    float *table = tt_parameters_value(parameters, encoder->position);
+    for (int64_t s = 0; s < encoder->configuration.max_positions; s++) {
+        for (int64_t j = 0; j < hidden; j++) {
+            double angle = (double)s * pow(10000.0, -(double)(j / 2 * 2) / (double)hidden);
+            float value = (float)(sqrt(2.0) * deviation * (j % 2 == 0 ? sin(angle) : cos(angle)));
+            device->copy_in(device, table + s * hidden + j, &value, sizeof value);
+        }
+    }
+    device->synchronize(device);
+}
+
 void tt_encoder_initialize(tt_encoder *encoder, uint64_t seed)
 {
     float deviation = encoder->configuration.initializer_range;
     tt_parameter_id tables[] = {encoder->word, encoder->position, encoder->segment};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         tt_parameters_fill_normal(encoder->parameters, tables[i], deviation, seed);
+    }
+    if (encoder->configuration.position_initializer == TT_POSITIONS_SINUSOIDAL) {
+        fill_waves(encoder, deviation);
     }
     tt_norm_initialize(&encoder->norm, encoder->parameters);
     for (int layer = 0; layer < encoder->configuration.layers; layer++) {
