@@ -43,7 +43,12 @@ static void test_dense(void **state)
 
 /* --- the reference itself -------------------------------------------------------------------- */
 
-enum { SMALL_SEQUENCE = 4, SMALL_WIDTH = 3, SMALL = SMALL_SEQUENCE * SMALL_WIDTH };
+enum {
+    SMALL_SEQUENCE = 4,
+    SMALL_WIDTH = 3,
+    SMALL = SMALL_SEQUENCE * SMALL_WIDTH, /* entries of q, of k and of v */
+    ALL = OPERANDS * SMALL,
+};
 
 typedef struct {
     attention_head made;
@@ -54,7 +59,7 @@ typedef struct {
 static double weighted_context(const void *context, const double *x)
 {
     const small_case *small = context;
-    double qkv[OPERANDS * SMALL], output[SMALL] = {0}, log_sums[SMALL_SEQUENCE], sum = 0.0;
+    double qkv[ALL], output[SMALL] = {0}, log_sums[SMALL_SEQUENCE], sum = 0.0;
     memcpy(qkv, x, sizeof qkv);
     attention_head made = small->made;
     made.q = (attention_rows){qkv, SMALL_WIDTH};
@@ -78,10 +83,10 @@ static void test_reference_against_differences(void **state)
                                  .scale = 0.7,
                                  .mask = mask,
                                  .dropout = &dropout}};
-    double x[OPERANDS * SMALL], gradient[OPERANDS * SMALL] = {0}, expected[OPERANDS * SMALL];
+    double x[ALL], gradient[ALL] = {0}, expected[ALL];
     tt_random random;
     tt_random_start(&random, 1, 2);
-    for (int i = 0; i < OPERANDS * SMALL; i++) {
+    for (int i = 0; i < ALL; i++) {
         x[i] = tt_random_normal(&random);
         small.weights[i % SMALL] = tt_random_normal(&random);
     }
@@ -95,7 +100,7 @@ static void test_reference_against_differences(void **state)
     small.made.v = parts[2];
     head_backward(&small.made, (attention_rows){small.weights, SMALL_WIDTH}, gradients[0],
                   gradients[1], gradients[2]);
-    ops_test_differences(weighted_context, &small, x, OPERANDS * SMALL, expected);
+    ops_test_differences(weighted_context, &small, x, ALL, expected);
     for (ptrdiff_t i = 0; i < OPERANDS; i++) {
         ops_test_close("reference", gradient + i * SMALL, expected + i * SMALL, SMALL, 1e-8);
     }

@@ -230,7 +230,7 @@ static double weighted_output(const void *context, const double *x)
 {
     const weighted *w = context;
     const double *operand[OPERANDS];
-    double u2[16], sum = 0.0;
+    double u2[16] = {0}, sum = 0.0;
     split(w->f, x, operand);
     reference_forward(w->f, operand, u2);
     for (int64_t i = 0; i < w->f->s.tokens * w->f->s.r2; i++) {

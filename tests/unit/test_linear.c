@@ -2,7 +2,7 @@
 #include "core/linear.h"
 #include "ops/ops_test.h"
 
-enum { INPUTS = 24, OUTPUTS = 30, ROWS = 17 };
+enum { INPUTS = 24, OUTPUTS = 30, ENTRIES = INPUTS * OUTPUTS, ROWS = 17, RESULTS = ROWS * OUTPUTS };
 static const double tolerance = 1e-5;
 
 typedef struct {
@@ -68,7 +68,7 @@ static double place(tt_matrix matrix, int64_t i, int64_t j)
 /* The matrix [INPUTS, OUTPUTS] that x is multiplied by: W^T, or A B. */
 static double *matrix_of(const tt_linear *linear)
 {
-    double *matrix = array(INPUTS * OUTPUTS);
+    double *matrix = array(ENTRIES);
     for (int64_t i = 0; i < INPUTS; i++) {
         for (int64_t j = 0; j < OUTPUTS; j++) {
             double *entry = &matrix[i * OUTPUTS + j];
@@ -136,7 +136,7 @@ static void free_operands(operands *o)
 
 static void check_forward(const tt_linear *linear, operands *o)
 {
-    double *y = array(ROWS * OUTPUTS);
+    double *y = array(RESULTS);
     plain_product(y, ROWS, OUTPUTS, INPUTS, o->x_values, false, o->matrix, false, 0.0);
     tt_linear_forward(linear, o->x.view, o->u.view, o->y.view);
     ops_test_expect("y", &o->y, y, tolerance);
@@ -146,15 +146,15 @@ static void check_forward(const tt_linear *linear, operands *o)
 /* The gradient of the matrix x^T dy, as it must have gone into W, or into A and B. */
 static void check_matrix_gradient(const tt_linear *linear, const operands *o, double times)
 {
-    double *gradient = array(INPUTS * OUTPUTS);
+    double *gradient = array(ENTRIES);
     plain_product(gradient, INPUTS, OUTPUTS, ROWS, o->x_values, true, o->dy_values, false, 0.0);
     if (linear->form == TT_DENSE) {
         const float *found = tt_parameters_gradient(linear->parameters, linear->weight);
-        double *transposed = array(INPUTS * OUTPUTS);
-        for (int64_t i = 0; i < INPUTS * OUTPUTS; i++) {
+        double *transposed = array(ENTRIES);
+        for (int64_t i = 0; i < ENTRIES; i++) {
             transposed[i] = found[i % OUTPUTS * INPUTS + i / OUTPUTS] / times;
         }
-        ops_test_close("weight gradient", transposed, gradient, INPUTS * OUTPUTS, tolerance);
+        ops_test_close("weight gradient", transposed, gradient, ENTRIES, tolerance);
         free(transposed);
     } else {
         const tt_train *train = tt_linear_train(linear);
@@ -380,9 +380,9 @@ static void test_parameters(void **state)
     assert_false(f.parameters.items[dense.bias].decays);
     assert_false(f.parameters.items[train.bias].decays);
     assert_int_equal(f.parameters.items[train.bias].group, TT_GROUP_DENSE);
-    assert_int_equal(tt_linear_dense_size(&dense), INPUTS * OUTPUTS + OUTPUTS);
-    assert_int_equal(tt_linear_dense_size(&train), INPUTS * OUTPUTS + OUTPUTS);
-    assert_int_equal(tt_linear_size(&dense), INPUTS * OUTPUTS + OUTPUTS);
+    assert_int_equal(tt_linear_dense_size(&dense), ENTRIES + OUTPUTS);
+    assert_int_equal(tt_linear_dense_size(&train), ENTRIES + OUTPUTS);
+    assert_int_equal(tt_linear_size(&dense), ENTRIES + OUTPUTS);
     assert_int_equal(tt_linear_size(&train), tt_train_size(&form.shape) + OUTPUTS);
     assert_int_equal(tt_parameters_size(&f.parameters),
                      tt_linear_size(&dense) + tt_linear_size(&train));
@@ -407,7 +407,7 @@ static void test_initial_values(void **state)
             tt_linear_initialize(&linear, 0.25f, seed);
             tt_train_set_materialise(&f.trains);
             double *matrix = matrix_of(&linear);
-            sum += mean_square(matrix, INPUTS * OUTPUTS) / 40.0;
+            sum += mean_square(matrix, ENTRIES) / 40.0;
             free(matrix);
             for (int64_t j = 0; j < OUTPUTS; j++) {
                 assert_true(tt_linear_bias(&linear)[j] == 0.0f);

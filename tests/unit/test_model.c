@@ -422,7 +422,13 @@ static void test_empty_rows(void **state)
 
 /* --- the vocabulary in chunks ---------------------------------------------------------------- */
 
-enum { WIDE_VOCABULARY = 110000, MASKED = 300, HIDDEN_ROWS = 20, HIDDEN = 4 };
+enum {
+    WIDE_VOCABULARY = 110000,
+    MASKED = 300,
+    HIDDEN_ROWS = 20,
+    HIDDEN = 4,
+    STATES = HIDDEN_ROWS * HIDDEN,
+};
 
 /* The head alone on masked positions [first, first + count) of the hidden states. */
 static void run_head(small_run *run, const int32_t *rows, const int32_t *labels, int64_t first,
@@ -445,7 +451,7 @@ static float *run_pieces(small_run *run, const int32_t *rows, const int32_t *lab
                          float *hidden, float *d_hidden)
 {
     tt_parameters *parameters = &run->model.parameters;
-    run->device->zero(run->device, d_hidden, HIDDEN_ROWS * HIDDEN * sizeof(float));
+    run->device->zero(run->device, d_hidden, STATES * sizeof(float));
     run->device->zero(run->device, parameters->gradients,
                       ((size_t)parameters->total + TT_STATISTICS) * sizeof(float));
     for (int64_t first = 0; first < MASKED; first += piece) {
@@ -458,15 +464,15 @@ static float *run_pieces(small_run *run, const int32_t *rows, const int32_t *lab
  * same as three calls whose logits fit at once. */
 static void check_chunks(small_run *run, const int32_t *rows, const int32_t *labels, float *hidden)
 {
-    float *d_hidden = run->device->allocate(run->device, HIDDEN_ROWS * HIDDEN * sizeof(float));
-    float *d_again = run->device->allocate(run->device, HIDDEN_ROWS * HIDDEN * sizeof(float));
+    float *d_hidden = run->device->allocate(run->device, STATES * sizeof(float));
+    float *d_again = run->device->allocate(run->device, STATES * sizeof(float));
     float *expected = run_pieces(run, rows, labels, MASKED / 3, hidden, d_hidden);
     double loss = small_statistic(run, TT_MASKED_LOSS);
     assert_true(MASKED > 2 * run->model.masked_lm.chunk && MASKED / 3 < run->model.masked_lm.chunk);
     free(run_pieces(run, rows, labels, MASKED, hidden, d_again));
     expect_close(small_statistic(run, TT_MASKED_LOSS), loss, 1e-5);
     small_expect_gradients(run, expected, 1e-6);
-    small_expect_range("hidden states", d_again, d_hidden, 0, HIDDEN_ROWS * HIDDEN, 1e-6);
+    small_expect_range("hidden states", d_again, d_hidden, 0, STATES, 1e-6);
     free(expected);
     run->device->release(run->device, d_hidden);
     run->device->release(run->device, d_again);
@@ -484,13 +490,13 @@ static void test_chunks(void **state)
     small_run_create(&run, 1, &configuration, 0, 1);
     small_succeed(tt_masked_lm_head_plan(&run.model.masked_lm, MASKED, &error), &error);
     int32_t rows[MASKED], labels[MASKED];
-    float hidden[HIDDEN_ROWS * HIDDEN], scale = 1.0f / MASKED;
+    float hidden[STATES], scale = 1.0f / MASKED;
     tt_random random;
     tt_random_start(&random, 1, 1);
     for (int i = 0; i < MASKED; i++) {
         rows[i] = (int32_t)tt_random_below(&random, HIDDEN_ROWS);
         labels[i] = (int32_t)tt_random_below(&random, WIDE_VOCABULARY);
-        hidden[i % (HIDDEN_ROWS * HIDDEN)] = tt_random_normal(&random);
+        hidden[i % STATES] = tt_random_normal(&random);
     }
     run.device->copy_in(run.device, run.scales, &scale, sizeof scale);
     void *memory[] = {small_copy(run.device, rows, sizeof rows),

@@ -26,7 +26,7 @@ typedef struct {
 
 static double *zeros(int64_t count)
 {
-    double *values = calloc((size_t)count, sizeof *values);
+    double *values = calloc((size_t)count + 1, sizeof *values);
     assert_non_null(values);
     return values;
 }
@@ -331,10 +331,12 @@ static void check_gradients(const fixture *f, int index, const double *weights, 
 /* Factors, gradients over two micro-batches, a second contraction on top, and a new step. */
 static void check_set(fixture *f)
 {
-    double *weights[MAX_TRAINS];
+    double *weights[MAX_TRAINS] = {0};
+    const int count = f->set.count;
+    assert_true(count <= MAX_TRAINS);
     draw_diagonals(f);
     tt_train_set_materialise(&f->set);
-    for (int i = 0; i < f->set.count; i++) {
+    for (int i = 0; i < count; i++) {
         const tt_train *train = &f->set.trains[i];
         check_factors(f, i);
         weights[i] = random_weights(train->a.rows * train->b.columns, 60 + (uint64_t)i);
@@ -342,18 +344,20 @@ static void check_set(fixture *f)
         add_matrix_gradient(f, i, weights[i], 0.75);
     }
     tt_train_set_contract(&f->set);
-    for (int i = 0; i < f->set.count; i++) {
+    for (int i = 0; i < count; i++) {
         check_gradients(f, i, weights[i], 1.0);
     }
     tt_train_set_contract(&f->set);
-    for (int i = 0; i < f->set.count; i++) {
+    for (int i = 0; i < count; i++) {
         check_gradients(f, i, weights[i], 2.0);
     }
     tt_train_set_materialise(&f->set);
     tt_train_set_contract(&f->set); /* dA and dB are 0 again: nothing is added */
-    for (int i = 0; i < f->set.count; i++) {
+    for (int i = 0; i < count; i++) {
         check_factors(f, i);
         check_gradients(f, i, weights[i], 2.0);
+    }
+    for (int i = 0; i < MAX_TRAINS; i++) {
         free(weights[i]);
     }
 }
@@ -427,7 +431,7 @@ static void test_side_by_side(void **state)
     tt_matrix alone = tt_train_set_input_factors(&f.set, 3, 3);
     assert_int_equal(alone.columns, 4);
     assert_int_equal(alone.stride, 4);
-    assert_true(tt_train_set_bytes(&f.set) >= 2 * 24 * (size_t)width * sizeof(float));
+    assert_true(tt_train_set_bytes(&f.set) >= (size_t)width * sizeof(float[2][24]));
     free_fixture(&f);
 }
 
@@ -625,17 +629,18 @@ static void expect_modes(int64_t inputs, int64_t outputs, int input_order, int o
                          const int64_t *expected)
 {
     tt_error error = {0};
-    tt_train_shape shape;
+    tt_train_shape shape = {0};
     if (tt_train_shape_choose(inputs, outputs, input_order, output_order, 30, &shape, &error) !=
         TT_OK) {
         fail_msg("%s", error.message);
     }
-    assert_int_equal(shape.order, input_order + output_order);
+    const int order = input_order + output_order;
+    assert_int_equal(shape.order, order);
     assert_int_equal(shape.input_order, input_order);
-    for (int k = 0; k < shape.order; k++) {
+    for (int k = 0; k < order; k++) {
         assert_int_equal(shape.modes[k], expected[k]);
     }
-    for (int k = 1; k < shape.order; k++) {
+    for (int k = 1; k < order; k++) {
         int64_t limit = tt_train_rank_limit(&shape, k);
         assert_int_equal(shape.ranks[k], limit < 30 ? limit : 30);
     }
