@@ -16,7 +16,7 @@ static json_t *json_of(const char *const *arguments)
     int status = program_wait(&started, TRAINING_SECONDS);
     char *log = program_log(&started);
     if (status != 0) {
-        fail_msg("status %d: %s", status, log);
+        fail_msg("status %d: %s", status, end_of(log));
     }
     free(log);
     json_error_t error;

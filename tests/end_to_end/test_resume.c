@@ -28,21 +28,14 @@ static unsigned pick_seed(void)
 
 static training resumed(int ranks, const char *output_argument)
 {
-    return (training){.ranks = ranks, .arguments = {output_argument, "--resume"}};
+    return (training){.ranks = ranks,
+                      .arguments = {output_argument, "--resume", "checkpoint.interval=2"}};
 }
 
 /* Sends `number` to `target` (0: the started program) once `lines` lines of metrics are there.
  * False when the run was over before. */
-static bool signal_after(const program *started, const char *output, int lines, int number,
-                         int rank, int *status)
-{
-    if (!wait_for_lines(started, output, lines, status)) {
-        return false;
-    }
-    return kill(rank < 0 ? started->pid : rank_process(rank), number) == 0;
-}
-
-/* Breaks a run off four times at steps drawn by chance, each time a little later, then lets it end.
+/* Breaks a run off three times at steps drawn by chance, each time a little later, then lets it
+ * end.
  */
 static void break_off_at_random(int ranks, const char *output, const char *expected)
 {
@@ -50,12 +43,12 @@ static void break_off_at_random(int ranks, const char *output, const char *expec
     char argument[64];
     snprintf(argument, sizeof argument, "output=%s", output);
     training run = resumed(ranks, argument);
-    for (int i = 0; i < 4; i++) {
-        int status, lines = 1 + i * 9 + (int)(rand_r(&seed) % 9);
+    for (int i = 0; i < 3; i++) {
+        int status, lines = 1 + i * 7 + (int)(rand_r(&seed) % 7);
         program started = start_training(&run);
-        if (signal_after(&started, output, lines, SIGKILL, ranks > 0 ? ranks - 1 : -1, &status)) {
-            status = program_wait(&started, FAILURE_SECONDS);
-            assert_int_not_equal(status, 0);
+        if (wait_for_lines(&started, output, lines, &status)) {
+            kill(ranks > 0 ? rank_process(ranks - 1) : started.pid, SIGKILL);
+            program_wait(&started, FAILURE_SECONDS);
         }
     }
     train(&run);
@@ -129,61 +122,80 @@ static void test_across_epochs(void **state)
 
 /* --- signals --- */
 
-/* Asked to end, the run ends well, has saved the step that it ends with, and says how to go on. */
-static void expect_stopped(const program *started, const char *output, int *step)
-{
-    training_end end = end_training(started, FAILURE_SECONDS);
-    if (end.status != 0 || !strstr(end.log, "go on with the same command and --resume")) {
-        fail_msg("status %d: %s", end.status, end.log);
-    }
-    assert_int_equal(count_lines(end.log, "stopped after step "), 1);
-    *step = (int)strtol(strstr(end.log, "stopped after step ") + 19, NULL, 10);
-    assert_true(*step > 0 && *step < TRAINING_STEPS);
-    assert_true(has_checkpoint(output, *step));
-    assert_int_equal(metrics_lines(output), *step);
-    free(end.log);
-}
+/* A rate that does not depend on the number of steps, so that this can be chosen afterwards. */
+#define STEADY "phases.0.decay=constant", "phases.0.warmup=0", "phases.1.steps=2"
 
-static void stop_and_go_on(int ranks, const char *output, int number, int rank,
-                           const char *expected)
+static program start_and_signal(int ranks, const char *output, int number, int rank)
 {
     char argument[64];
-    int step, status;
+    int status;
     snprintf(argument, sizeof argument, "output=%s", output);
-    program started = start_training(&(training){.ranks = ranks, .arguments = {argument}});
-    assert_true(signal_after(&started, output, 7, number, rank, &status));
-    expect_stopped(&started, output, &step);
-    training run = resumed(ranks, argument);
-    train(&run);
-    expect_same_metrics(output, expected);
+    program started = start_training(
+        &(training){.ranks = ranks,
+                    .arguments = {argument, STEADY, "phases.0.steps=1000000"},
+                    .mpirun_arguments = {"--mca", "odls_base_sigkill_timeout", "8"}});
+    assert_true(wait_for_lines(&started, output, 7, &status));
+    assert_int_equal(kill(rank < 0 ? started.pid : rank_process(rank), number), 0);
+    return started;
+}
+
+/* The run said how to go on and has saved the step that it ended with. Goes on from there for some
+ * steps, into the next phase, and compares with a run that nobody stopped. */
+static void expect_stopped(int ranks, const char *output, const training_end *end)
+{
+    char argument[96], whole_argument[96], whole[80], steps[64];
+    expect_in_log(end->log, "go on with the same command and --resume");
+    assert_int_equal(count_lines(end->log, "stopped after step "), 1);
+    int step = (int)strtol(strstr(end->log, "stopped after step ") + 19, NULL, 10);
+    assert_true(step >= 7);
+    assert_true(has_checkpoint(output, step));
+    assert_int_equal(metrics_lines(output), step);
+    snprintf(argument, sizeof argument, "output=%s", output);
+    snprintf(whole, sizeof whole, "%s_whole", output);
+    snprintf(whole_argument, sizeof whole_argument, "output=%s", whole);
+    snprintf(steps, sizeof steps, "phases.0.steps=%d", step + 3);
+    TRAIN(.ranks = ranks, .arguments = {argument, STEADY, steps, "--resume"});
+    TRAIN(.ranks = ranks, .arguments = {whole_argument, STEADY, steps});
+    assert_int_equal(metrics_lines(output), step + 5);
+    expect_same_metrics(output, whole);
+}
+
+static void stop_and_go_on(int ranks, const char *output, int number, int rank)
+{
+    program started = start_and_signal(ranks, output, number, rank);
+    training_end end = end_training(&started, FAILURE_SECONDS);
+    if (end.status != 0) {
+        fail_msg("status %d: %s", end.status, end_of(end.log));
+    }
+    expect_stopped(ranks, output, &end);
+    free(end.log);
 }
 
 static void test_sigterm(void **state)
 {
     (void)state;
-    stop_and_go_on(0, "terminated", SIGTERM, -1, "whole");
+    stop_and_go_on(0, "terminated", SIGTERM, -1);
 }
 
 static void test_sigint_and_sigusr1(void **state)
 {
     (void)state;
-    stop_and_go_on(0, "interrupted", SIGINT, -1, "whole");
-    stop_and_go_on(0, "warned", SIGUSR1, -1, "whole");
+    stop_and_go_on(0, "interrupted", SIGINT, -1);
+    stop_and_go_on(0, "warned", SIGUSR1, -1);
 }
 
 /* One rank gets the signal; all leave after the same step. */
 static void test_sigterm_to_one_rank(void **state)
 {
     (void)state;
-    stop_and_go_on(2, "terminated_first", SIGTERM, 0, "whole2");
-    stop_and_go_on(2, "terminated_second", SIGTERM, 1, "whole2");
+    stop_and_go_on(2, "terminated_one", SIGTERM, 1);
 }
 
 /* mpirun passes SIGUSR1 on and waits. */
 static void test_sigusr1_to_the_launcher(void **state)
 {
     (void)state;
-    stop_and_go_on(2, "warned_launcher", SIGUSR1, -1, "whole2");
+    stop_and_go_on(2, "warned_launcher", SIGUSR1, -1);
 }
 
 /* mpirun passes SIGTERM on and kills the ranks a second later, or what it was told; it waits that
@@ -191,20 +203,10 @@ static void test_sigusr1_to_the_launcher(void **state)
 static void test_sigterm_to_the_launcher(void **state)
 {
     (void)state;
-    int status, lines;
-    program started = start_training(
-        &(training){.ranks = 2,
-                    .arguments = {"output=terminated_launcher"},
-                    .mpirun_arguments = {"--mca", "odls_base_sigkill_timeout", "8"}});
-    assert_true(signal_after(&started, "terminated_launcher", 7, SIGTERM, -1, &status));
+    program started = start_and_signal(2, "terminated_launcher", SIGTERM, -1);
     training_end end = end_training(&started, FAILURE_SECONDS);
-    lines = metrics_lines("terminated_launcher");
-    expect_in_log(end.log, "go on with the same command and --resume");
-    assert_true(has_checkpoint("terminated_launcher", lines));
+    expect_stopped(2, "terminated_launcher", &end);
     free(end.log);
-    training run = resumed(2, "output=terminated_launcher");
-    train(&run);
-    expect_same_metrics("terminated_launcher", "whole2");
 }
 
 /* --- other numbers of ranks --- */
@@ -248,8 +250,8 @@ static void test_finished_run(void **state)
     TRAIN(.arguments = {"output=finished"});
     training_end end = run_training(&(training){.arguments = {"output=finished", "--resume"}});
     assert_int_equal(end.status, 0);
-    expect_in_log(end.log, "resuming from finished/checkpoints/step_00000040\n");
-    expect_in_log(end.log, "done: 40 steps");
+    expect_in_log(end.log, "resuming from finished/checkpoints/step_00000024\n");
+    expect_in_log(end.log, "done: 24 steps");
     free(end.log);
     expect_same_metrics("finished", "whole");
 }
@@ -288,7 +290,7 @@ static void test_damaged_checkpoint(void **state)
         assert_int_equal(end.status, 0);
         assert_int_equal(count_lines(end.log, "ttrain: warning: checkpoint left out: "), 1);
         expect_in_log(end.log, files[i]);
-        expect_in_log(end.log, "resuming from damaged/checkpoints/step_00000035\n");
+        expect_in_log(end.log, "resuming from damaged/checkpoints/step_00000020\n");
         free(end.log);
         expect_same_metrics("damaged", "whole");
     }
@@ -318,17 +320,17 @@ static void test_unfinished_checkpoint(void **state)
 {
     (void)state;
     TRAIN(.arguments = {"output=unfinished"});
-    assert_int_equal(rename(scratch_path("unfinished/checkpoints/step_00000040"),
-                            scratch_path("unfinished/checkpoints/.tmp_step_00000040")),
+    assert_int_equal(rename(scratch_path("unfinished/checkpoints/step_00000024"),
+                            scratch_path("unfinished/checkpoints/.tmp_step_00000024")),
                      0);
-    assert_int_equal(mkdir(scratch_path("unfinished/checkpoints/.tmp_step_00000041"), 0777), 0);
-    scratch_write(scratch_path("unfinished/checkpoints/.tmp_step_00000041/model.safetensors"),
+    assert_int_equal(mkdir(scratch_path("unfinished/checkpoints/.tmp_step_00000025"), 0777), 0);
+    scratch_write(scratch_path("unfinished/checkpoints/.tmp_step_00000025/model.safetensors"),
                   "half", 4);
     training_end end = run_training(&(training){.arguments = {"output=unfinished", "--resume"}});
     assert_int_equal(end.status, 0);
-    expect_in_log(end.log, "resuming from unfinished/checkpoints/step_00000040\n");
+    expect_in_log(end.log, "resuming from unfinished/checkpoints/step_00000024\n");
     free(end.log);
-    assert_int_not_equal(access(scratch_path("unfinished/checkpoints/.tmp_step_00000041"), F_OK),
+    assert_int_not_equal(access(scratch_path("unfinished/checkpoints/.tmp_step_00000025"), F_OK),
                          0);
 }
 
@@ -361,7 +363,7 @@ static void test_other_recipe(void **state)
     NOT_RESUMED("whole/checkpoints/step_00000012", FROM_12, "tensor_train.form=dense");
     NOT_RESUMED("whole/checkpoints/step_00009999", "output=other",
                 "--resume-from=whole/checkpoints/step_00009999");
-    NOT_RESUMED("output: whole2 has a checkpoint of step 40, later than ", "output=whole2",
+    NOT_RESUMED("output: whole2 has a checkpoint of step 24, later than ", "output=whole2",
                 "--resume-from=whole/checkpoints/step_00000012");
     assert_int_not_equal(access(scratch_path("other"), F_OK), 0);
 }
@@ -370,7 +372,7 @@ static void test_other_recipe(void **state)
 static void test_initial_weights(void **state)
 {
     (void)state;
-    TRAIN(.arguments = {"output=weights", "initialize=whole/checkpoints/step_00000040"});
+    TRAIN(.arguments = {"output=weights", "initialize=whole/checkpoints/step_00000024"});
     assert_int_equal(metrics_lines("weights"), TRAINING_STEPS);
     assert_true(metric("weights", 1, "step") == 1);
     assert_true(metric("weights", 1, "masked_lm_loss") <

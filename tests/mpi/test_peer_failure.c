@@ -36,7 +36,7 @@ static program start_endless(const char *output, const char *watchdog)
         &(training){.ranks = 2, .arguments = {folder, ENDLESS}, .environment = {setting}});
     int status;
     if (!wait_for_lines(&started, output, 3, &status)) {
-        fail_msg("ended with status %d: %s", status, program_log(&started));
+        fail_msg("ended with status %d: %s", status, end_of(program_log(&started)));
     }
     return started;
 }
@@ -79,7 +79,7 @@ static void test_stopped_rank(void **state)
         expect_training_failure(&end, " for more than 3 s (TTRAIN_WATCHDOG_SECONDS)");
         if (!strstr(end.log, "waiting for the other ranks") &&
             !strstr(end.log, "all-reduce of gradients")) {
-            fail_msg("expected what the rank waited for: %s", end.log);
+            fail_msg("expected what the rank waited for: %s", end_of(end.log));
         }
         expect_no_rank_left(2);
         free(end.log);

@@ -277,10 +277,11 @@ static int compute_all(void **state)
     for (int i = 0; i < 3; i++) {
         program_call call = {.arguments = {TTRAIN_MPIRUN, "-np", counts[i], "--oversubscribe",
                                            "--bind-to", "none", this_program, "--rank",
-                                           scratch_folder}};
+                                           scratch_folder},
+                             .environment = {PROGRAM_USES_MPI}};
         program started = program_start(&call);
         if (program_wait(&started, 240) != 0) {
-            fail_msg("%s ranks: %s", counts[i], program_log(&started));
+            fail_msg("%s ranks: %s", counts[i], end_of(program_log(&started)));
         }
     }
     return 0;

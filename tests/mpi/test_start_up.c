@@ -48,8 +48,8 @@ static void test_several_hosts(void **state)
 
 static void expect_mismatch(const char *setting)
 {
-    training_end end =
-        run_training(&(training){.arguments = {"output=mismatch"}, .environment = {setting}});
+    training_end end = run_training(
+        &(training){.arguments = {"output=mismatch"}, .environment = {setting, PROGRAM_USES_MPI}});
     expect_training_failure(&end, "the launcher started 2 processes but MPI sees 1: ");
     free(end.log);
     assert_int_not_equal(access(scratch_path("mismatch"), F_OK), 0);

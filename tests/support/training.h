@@ -11,10 +11,10 @@
 #include "support/program.h"
 
 enum {
-    TRAINING_SECONDS = 120,    /* that a run may take on a busy machine, under a sanitizer */
-    FAILURE_SECONDS = 30,      /* within which a failing run has ended; a hang would be for good */
-    TRAINING_FIRST_STEPS = 24, /* of the recipe's first phase */
-    TRAINING_STEPS = 40,
+    TRAINING_SECONDS = 300,    /* that a run may take on a busy machine, under a sanitizer */
+    FAILURE_SECONDS = 60,      /* within which a failing run has ended; a hang would be for good */
+    TRAINING_FIRST_STEPS = 14, /* of the recipe's first phase */
+    TRAINING_STEPS = 24,
 };
 
 static const char training_recipe[] =
@@ -25,9 +25,9 @@ static const char training_recipe[] =
     "tensor_train: {form: tensor_train, rank: 8}\n"
     "data: {tokenizer: tokenizer.model, max_predictions: 8}\n"
     "phases:\n"
-    "  - {name: short, sequence_length: 32, steps: 24, global_batch: 8, learning_rate: 2e-3,\n"
+    "  - {name: short, sequence_length: 32, steps: 14, global_batch: 8, learning_rate: 2e-3,\n"
     "     train: length32/train_*.hdf5, validation: length32/validation_*.hdf5}\n"
-    "  - {name: long, sequence_length: 64, steps: 16, global_batch: 8, learning_rate: 1e-3,\n"
+    "  - {name: long, sequence_length: 64, steps: 10, global_batch: 8, learning_rate: 1e-3,\n"
     "     train: length64/train_*.hdf5, validation: length64/validation_*.hdf5}\n"
     "checkpoint: {interval: 5}\n"
     "validation: {interval: 10}\n"
@@ -84,7 +84,7 @@ static UNUSED void run_command(const char *const *arguments)
     program started = program_start(&call);
     int status = program_wait(&started, TRAINING_SECONDS);
     if (status != 0) {
-        fail_msg("status %d: %s", status, program_log(&started));
+        fail_msg("status %d: %s", status, end_of(program_log(&started)));
     }
 }
 
@@ -146,7 +146,14 @@ static UNUSED program start_training(const training *run)
     for (int i = 0; i < 16 && run->arguments[i]; i++) {
         call.arguments[count++] = run->arguments[i];
     }
-    memcpy(call.environment, run->environment, sizeof call.environment);
+    int settings = 0;
+    while (settings < PROGRAM_ENVIRONMENT && run->environment[settings]) {
+        call.environment[settings] = run->environment[settings];
+        settings++;
+    }
+    if (run->ranks > 0 && settings < PROGRAM_ENVIRONMENT) {
+        call.environment[settings] = PROGRAM_USES_MPI;
+    }
     return program_start(&call);
 }
 
@@ -168,7 +175,7 @@ static UNUSED void train(const training *run)
 {
     training_end end = run_training(run);
     if (end.status != 0) {
-        fail_msg("status %d:\n%s", end.status, end.log);
+        fail_msg("status %d:\n%s", end.status, end_of(end.log));
     }
     free(end.log);
 }
@@ -179,19 +186,19 @@ static UNUSED void train(const training *run)
 static UNUSED void expect_one_line(const char *log, const char *fragment)
 {
     if (count_lines(log, "ttrain pretrain: ") != 1) {
-        fail_msg("expected one line with \"%s\", found:\n%s", fragment, log);
+        fail_msg("expected one line with \"%s\", found:\n%s", fragment, end_of(log));
     }
     const char *line = strstr(log, "ttrain pretrain: ");
     const char *found = strstr(line, fragment), *end = strchr(line, '\n');
     if (!found || !end || found > end) {
-        fail_msg("expected \"%s\" in the error, found:\n%s", fragment, log);
+        fail_msg("expected \"%s\" in the error, found:\n%s", fragment, end_of(log));
     }
 }
 
 static UNUSED void expect_training_failure(const training_end *end, const char *fragment)
 {
     if (end->status == 0) {
-        fail_msg("expected a failure, found status 0 and:\n%s", end->log);
+        fail_msg("expected a failure, found status 0 and:\n%s", end_of(end->log));
     }
     expect_one_line(end->log, fragment);
 }
@@ -242,7 +249,7 @@ static UNUSED bool wait_for_lines(const program *started, const char *output, in
             return false;
         }
         if (program_clock() > until) {
-            fail_msg("no line %d of metrics yet: %s", lines, program_log(started));
+            fail_msg("no line %d of metrics yet: %s", lines, end_of(program_log(started)));
         }
         program_sleep(0.001);
     }
