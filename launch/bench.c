@@ -1,7 +1,6 @@
 #include "launch/bench.h"
 
-#include "launch/command_line.h"
-#include "launch/suggest.h"
+#include "launch/command_group.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -117,39 +116,17 @@ double tt_bench_peak(tt_device *device)
 
 int tt_bench_main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        int (*run)(int argc, char **argv);
-        const char *purpose;
-    } commands[] = {
+    static const tt_subcommand commands[] = {
         {"gemm", tt_bench_gemm_main, "the machine's measured matrix-product peak, by shape"},
         {"ops", tt_bench_ops_main, "every operation at a model's sizes"},
         {"step", tt_bench_step_main, "a training step of a recipe, dense twin beside it if asked"},
     };
-    enum { COUNT = sizeof commands / sizeof *commands };
-    const char *names[COUNT];
-    for (int i = 0; i < COUNT; i++) {
-        names[i] = commands[i].name;
-        if (argc > 1 && strcmp(argv[1], names[i]) == 0) {
-            return commands[i].run(argc - 1, argv + 1);
-        }
-    }
-    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-        printf(
-            "Usage: ttrain bench COMMAND ...\n\nMeasures times, operations a second and memory on "
-            "this machine.\n\nCommands:\n");
-        for (int i = 0; i < COUNT; i++) {
-            printf("  %-5s %s\n", names[i], commands[i].purpose);
-        }
-        printf(
-            "\nExample:\n  ttrain bench step recipes/six_encoder/pretrain.yaml --against dense\n");
-        return TT_EXIT_DONE;
-    }
-    const char *nearest = argc > 1 ? tt_suggest_nearest(argv[1], names, COUNT) : NULL;
-    if (nearest) {
-        return tt_command_usage("bench", "unknown command '%.100s', did you mean %s?", argv[1],
-                                nearest);
-    }
-    return tt_command_usage("bench", "expected one of gemm, ops, step; found %s",
-                            argc > 1 ? argv[1] : "nothing");
+    const tt_command_group group = {
+        .name = "ttrain bench",
+        .purpose = "Measures times, operations a second and memory on this machine.",
+        .example = "ttrain bench step recipes/six_encoder/pretrain.yaml --against dense",
+        .commands = commands,
+        .count = sizeof commands / sizeof *commands,
+    };
+    return tt_command_group_main(&group, argc, argv);
 }

@@ -57,6 +57,8 @@ static void test_unknown_command(void **state)
     (void)state;
     expect("pretrian", 2, "unknown command 'pretrian', did you mean pretrain?\n");
     expect("zzzzzzzz", 2, "unknown command 'zzzzzzzz'; see ttrain --help\n");
+    expect("prepare txt", 2, "ttrain prepare: unknown command 'txt', did you mean text?\n");
+    expect("bench", 2, "Usage: ttrain bench COMMAND");
     expect("inspect --jsno x", 2, "unknown option --jsno, did you mean --json?");
     expect("inspect /does/not/exist", 1, "/does/not/exist: No such file or directory");
 }
