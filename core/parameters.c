@@ -23,7 +23,7 @@ tt_status tt_parameters_add(tt_parameters *parameters, const char *name, tt_grou
     if (tt_parameters_find(parameters, name) >= 0) {
         return tt_error_set(error, TT_INVALID_INPUT, "parameter name %s is used twice", name);
     }
-    strcpy(item.name, name);
+    memcpy(item.name, name, strlen(name) + 1);
     for (int i = 0; i < dimensions; i++) {
         if (shape[i] < 1 || item.count > (INT64_MAX >> 8) / shape[i]) {
             return tt_error_set(error, TT_INVALID_INPUT,

@@ -3,6 +3,7 @@
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -126,7 +127,7 @@ void *tt_sentencepiece_train(const tt_sentencepiece_setting *settings, size_t se
             std::snprintf(message, message_size, "out of memory");
             return nullptr;
         }
-        std::memcpy(bytes, model.data(), model.size());
+        std::copy(model.begin(), model.end(), static_cast<char *>(bytes));
         *size = model.size();
         return bytes;
     });

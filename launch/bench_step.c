@@ -41,6 +41,7 @@ static void free_batch(tt_batch *batch)
     free(batch->masked_positions);
     free(batch->masked_labels);
     free(batch->next_sentence_labels);
+    *batch = (tt_batch){0};
 }
 
 static void fill_row(tt_batch *batch, int64_t row, uint32_t vocabulary, tt_random *random)
@@ -331,18 +332,16 @@ static int run_bench(tt_run *run, const bench_options *options)
     tt_recipe_dense_twin(&run->recipe, &twin.recipe);
     int rounds = (int)options->rounds;
     for (int i = 0; i < rounds; i++) {
-        const struct {
-            tt_run *run;
-            measurement *result;
-        } turns[] = {{run, &own[i]}, {&twin, &dense[i]}};
         for (int turn = 0; turn < 1 + options->against; turn++) {
+            tt_run *model = turn == 0 ? run : &twin;
+            measurement *result = turn == 0 ? &own[i] : &dense[i];
             if (run->world.uses_mpi) {
-                measure(turns[turn].run, options, turns[turn].result);
+                measure(model, options, result);
             } else {
-                measure_apart(turns[turn].run, options, turns[turn].result);
+                measure_apart(model, options, result);
             }
-            if (turns[turn].result->status != TT_OK) {
-                return tt_command_failed("bench step", &turns[turn].result->error);
+            if (result->status != TT_OK) {
+                return tt_command_failed("bench step", &result->error);
             }
         }
     }

@@ -66,6 +66,9 @@ static tt_status read_first_shard(tt_run *run, tt_error *error)
 {
     tt_run_paths paths;
     TT_TRY(tt_run_find_paths(&run->recipe.phases[0].train, "phases.0.train", &paths, error));
+    if (paths.count == 0) {
+        return tt_error_set(error, TT_INVALID_INPUT, "phases.0.train: expected shards, found none");
+    }
     tt_shard_info info;
     tt_status status = tt_shard_inspect(paths.items[0], &info, error);
     tt_run_free_paths(&paths);
@@ -135,12 +138,12 @@ static tt_status add_matches(const char *pattern, const char *what, tt_run_paths
                             result == GLOB_NOMATCH ? "none" : "a folder that cannot be read");
     }
     char **items = realloc(paths->items, ((size_t)paths->count + matches.gl_pathc) * sizeof *items);
-    tt_status status = TT_OK;
     if (!items) {
-        status = tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for a list of shards");
-    } else {
-        paths->items = items;
+        globfree(&matches);
+        return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for a list of shards");
     }
+    tt_status status = TT_OK;
+    paths->items = items;
     for (size_t i = 0; i < matches.gl_pathc && status == TT_OK; i++) {
         paths->items[paths->count] = strdup(matches.gl_pathv[i]);
         if (!paths->items[paths->count]) {
@@ -164,7 +167,9 @@ tt_status tt_run_find_paths(const tt_recipe_patterns *patterns, const char *what
             return status;
         }
     }
-    qsort(paths->items, (size_t)paths->count, sizeof *paths->items, compare_paths);
+    if (paths->count > 1) {
+        qsort(paths->items, (size_t)paths->count, sizeof *paths->items, compare_paths);
+    }
     int kept = 0;
     for (int i = 0; i < paths->count; i++) {
         if (kept > 0 && strcmp(paths->items[kept - 1], paths->items[i]) == 0) {

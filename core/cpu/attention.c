@@ -159,7 +159,7 @@ static void softmax_row_backward(const head_task *head, int64_t query, float *sc
  * and one row of dropout multipliers. */
 static int64_t tile_room(int64_t sequence)
 {
-    return 2 * QUERY_TILE * sequence + round_up(sequence, 16);
+    return 2 * (int64_t)QUERY_TILE * sequence + round_up(sequence, 16);
 }
 
 /* Gradients of one head from d_context. dq is overwritten; dk and dv are added to. `context` (data

@@ -43,7 +43,7 @@ static void expand(const tt_thin_feed_forward *block, int64_t token, int64_t tok
 static void gelu_row(tt_gelu kind, float *row, const float *bias, int64_t units)
 {
     float unused;
-    if (kind == TT_GELU_ERF) {
+    if (kind == TT_GELU_ERF) { // NOLINT(bugprone-branch-clone): the functions differ
 #pragma omp simd private(unused)
         for (int64_t j = 0; j < units; j++) {
             row[j] = tt_gelu_erf(row[j] + bias[j], &unused);
@@ -84,7 +84,7 @@ static void gelu_row_backward(tt_gelu kind, float *x, float *d, const float *bia
                               int64_t units)
 {
     float derivative;
-    if (kind == TT_GELU_ERF) {
+    if (kind == TT_GELU_ERF) { // NOLINT(bugprone-branch-clone): the functions differ
 #pragma omp simd private(derivative)
         for (int64_t j = 0; j < units; j++) {
             x[j] = tt_gelu_erf(x[j] + bias[j], &derivative);
@@ -105,8 +105,8 @@ static void gelu_row_backward(tt_gelu kind, float *x, float *d, const float *bia
 static void backward_units(const tt_thin_feed_forward *block, tt_matrix d_u2, int64_t unit,
                            int64_t units, float *room)
 {
-    float *activation = room, *d_activation = room + TOKEN_TILE * UNIT_TILE;
-    float *sums = d_activation + TOKEN_TILE * UNIT_TILE, *d_u1 = room + tile_room();
+    float *activation = room, *d_activation = room + (size_t)TOKEN_TILE * UNIT_TILE;
+    float *sums = d_activation + (size_t)TOKEN_TILE * UNIT_TILE, *d_u1 = room + tile_room();
     int64_t tokens = block->u1.rows, r1 = block->u1.columns, r2 = d_u2.columns;
     const float *b1 = (const float *)block->b1.data + unit;
     float *d_b1 = (float *)block->b1_gradient.data + unit;
