@@ -67,6 +67,7 @@ static tt_status read_first_shard(tt_run *run, tt_error *error)
     tt_run_paths paths;
     TT_TRY(tt_run_find_paths(&run->recipe.phases[0].train, "phases.0.train", &paths, error));
     if (paths.count == 0) {
+        tt_run_free_paths(&paths);
         return tt_error_set(error, TT_INVALID_INPUT, "phases.0.train: expected shards, found none");
     }
     tt_shard_info info;

@@ -83,7 +83,7 @@ static void fill_waves(tt_encoder *encoder, float deviation)
     float *table = tt_parameters_value(parameters, encoder->position);
     for (int64_t s = 0; s < encoder->configuration.max_positions; s++) {
         for (int64_t j = 0; j < hidden; j++) {
-            double angle = (double)s * pow(10000.0, -(double)(j / 2 * 2) / (double)hidden);
+            double angle = (double)s * pow(10000.0, -(double)(j - j % 2) / (double)hidden);
             float value = (float)(sqrt(2.0) * deviation * (j % 2 == 0 ? sin(angle) : cos(angle)));
             device->copy_in(device, table + s * hidden + j, &value, sizeof value);
         }
@@ -345,7 +345,7 @@ static void list_biases(tt_encoder *encoder, const tt_encoder_block *block)
 {
     tt_encoder_plan *plan = encoder->plan;
     const tt_linear *maps[] = {&block->query, &block->key, &block->value};
-    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
+    for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++) {
         const tt_train *train = tt_linear_train(maps[i]);
         tt_matrix row = tt_matrix_rows(train->b, train->b.rows, 1);
         tt_matrix d_row = tt_matrix_rows(train->b_gradient, train->b.rows, 1);

@@ -47,7 +47,7 @@ void tt_encoder_block_initialize(tt_encoder *encoder, int layer, uint64_t seed)
     const tt_linear *maps[] = {&block->query,        &block->key,
                                &block->value,        &block->attention_output,
                                &block->intermediate, &block->output};
-    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
+    for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++) {
         tt_linear_initialize(maps[i], tt_configuration_deviation(&encoder->configuration, maps[i]),
                              seed);
     }

@@ -148,6 +148,7 @@ static inline void tt_dropout_span(const tt_dropout *dropout, int64_t row, int64
                     (count + 7) / 8, numbers);
 #pragma omp simd
     for (int64_t j = 0; j < count; j++) {
+        // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): drawn just above
         multipliers[j] = numbers[j] >= threshold ? scale : 0.0f;
     }
 }
