@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Elements in one MPI call, whose counts are ints. */
@@ -24,39 +23,6 @@ static int launched_processes(void)
         }
     }
     return getenv("PMIX_RANK") || getenv("PMI_RANK") ? 1 : 0;
-}
-
-/* Waits for a small collective call, asleep where it takes long, so that the processors go to ranks
- * that have not come so far; MPI's own waiting keeps one busy. Sleeps are short beside the wait. */
-static void wait_for(MPI_Request *request)
-{
-    static const double awake = 1e-4, longest = 5e-4; /* seconds */
-    double begin = MPI_Wtime();
-    int done = 0;
-    MPI_Test(request, &done, MPI_STATUS_IGNORE);
-    while (!done) {
-        double waited = MPI_Wtime() - begin;
-        double pause = waited / 8 < longest ? waited / 8 : longest;
-        if (waited > awake) {
-            nanosleep(&(struct timespec){.tv_nsec = (long)(pause * 1e9)}, NULL);
-        }
-        MPI_Test(request, &done, MPI_STATUS_IGNORE);
-    }
-}
-
-/* Ahead of a call that moves much: from here on all ranks are at it. */
-static void meet(void)
-{
-    MPI_Request request;
-    MPI_Ibarrier(MPI_COMM_WORLD, &request);
-    wait_for(&request);
-}
-
-static void reduce(const void *mine, void *all, int count, MPI_Datatype type, MPI_Op operation)
-{
-    MPI_Request request;
-    MPI_Iallreduce(mine, all, count, type, operation, MPI_COMM_WORLD, &request);
-    wait_for(&request);
 }
 
 static void find_place_on_host(tt_world *world)
@@ -100,7 +66,7 @@ void tt_world_leave(tt_world *world)
     if (!world->uses_mpi) {
         return;
     }
-    meet();
+    MPI_Barrier(MPI_COMM_WORLD);
     world->uses_mpi = false;
     /* A launcher that was killed takes no part in MPI_Finalize, which then may not come back. */
     if (getppid() != 1) {
@@ -127,7 +93,7 @@ tt_status tt_world_agree(const tt_world *world, tt_status status, tt_error *erro
     }
     /* The lowest rank that failed; 0 in the second place when a rank did not. */
     int mine[2] = {status == TT_OK ? world->size : world->rank, status != TT_OK}, lowest[2];
-    reduce(mine, lowest, 2, MPI_INT, MPI_MIN);
+    MPI_Allreduce(mine, lowest, 2, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     if (lowest[0] == world->size) {
         return TT_OK;
     }
@@ -141,7 +107,9 @@ tt_status tt_world_agree(const tt_world *world, tt_status status, tt_error *erro
 
 tt_status tt_world_share(const tt_world *world, tt_status status, tt_error *error)
 {
-    tt_world_broadcast(world, &status, sizeof status);
+    if (world->size > 1) {
+        MPI_Bcast(&status, sizeof status, MPI_BYTE, 0, MPI_COMM_WORLD);
+    }
     if (status != TT_OK) {
         tt_world_broadcast(world, error, sizeof *error);
         error->shared = true;
@@ -155,7 +123,7 @@ tt_status tt_world_same(const tt_world *world, const char *what, uint64_t value,
         return TT_OK;
     }
     uint64_t both[2] = {value, ~value}, largest[2];
-    reduce(both, largest, 2, MPI_UINT64_T, MPI_MAX);
+    MPI_Allreduce(both, largest, 2, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD);
     if (largest[0] != ~largest[1]) {
         tt_error_set(error, TT_PEER_FAILED,
                      "the ranks disagree about %s: rank %d on %s has %016llx, another has %016llx",
@@ -172,7 +140,6 @@ void tt_world_sum(const tt_world *world, float *values, int64_t count)
     if (world->size == 1) {
         return;
     }
-    meet();
     for (int64_t i = 0; i < count; i += PIECE) {
         int length = (int)(count - i < PIECE ? count - i : PIECE);
         MPI_Allreduce(MPI_IN_PLACE, values + i, length, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
@@ -182,7 +149,7 @@ void tt_world_sum(const tt_world *world, float *values, int64_t count)
 void tt_world_sum_doubles(const tt_world *world, double *values, int count)
 {
     if (world->size > 1) {
-        reduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM);
+        MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     }
 }
 
@@ -191,7 +158,6 @@ void tt_world_broadcast(const tt_world *world, void *bytes, int64_t count)
     if (world->size == 1) {
         return;
     }
-    meet();
     for (int64_t i = 0; i < count; i += PIECE) {
         int length = (int)(count - i < PIECE ? count - i : PIECE);
         MPI_Bcast((char *)bytes + i, length, MPI_BYTE, 0, MPI_COMM_WORLD);
@@ -202,7 +168,7 @@ bool tt_world_any(const tt_world *world, bool value)
 {
     int any = value;
     if (world->size > 1) {
-        reduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_LOR);
+        MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_LOR, MPI_COMM_WORLD);
     }
     return any != 0;
 }
@@ -210,7 +176,7 @@ bool tt_world_any(const tt_world *world, bool value)
 void tt_world_barrier(const tt_world *world)
 {
     if (world->size > 1) {
-        meet();
+        MPI_Barrier(MPI_COMM_WORLD);
     }
 }
 
