@@ -131,6 +131,23 @@ static void test_not_a_number_on_two_ranks(void **state)
     run_away(2, "away2");
 }
 
+/* Fresh weights that are far from a uniform guess are told. */
+static void test_first_loss(void **state)
+{
+    (void)state;
+    training_end end =
+        run_training(&(training){.arguments = {"output=loud", "model.initializer_range=1",
+                                               "phases.0.steps=2", "phases.1.steps=1"}});
+    assert_int_equal(end.status, 0);
+    assert_int_equal(count_lines(end.log, "ttrain: warning: the first masked LM loss is "), 1);
+    free(end.log);
+    end = run_training(
+        &(training){.arguments = {"output=quiet", "phases.0.steps=2", "phases.1.steps=1"}});
+    assert_int_equal(end.status, 0);
+    assert_null(strstr(end.log, "warning"));
+    free(end.log);
+}
+
 /* A shard whose masked token is always the same. */
 static void write_monotonous_shard(const char *name, int32_t label, int64_t rows)
 {
@@ -217,6 +234,7 @@ int main(void)
         cmocka_unit_test(test_metrics_that_cannot_be_written),
         cmocka_unit_test(test_not_a_number),
         cmocka_unit_test(test_not_a_number_on_two_ranks),
+        cmocka_unit_test(test_first_loss),
         cmocka_unit_test(test_spike),
         cmocka_unit_test(test_validation_shard_that_goes_bad),
     };
