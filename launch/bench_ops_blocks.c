@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 typedef enum { DENSE, WIDE, THIN, FORMS } block_form; /* WIDE and THIN: tensor trains */
-enum { ATTENTION, FEED_FORWARD, BLOCK, PARTS };
+enum { ATTENTION, FEED_FORWARD, HALVES, BLOCK = HALVES, PARTS };
 enum { NORM_BEFORE, NORM_ATTENTION, NORM_OUTPUT, NORMS };
 
 typedef struct {
@@ -18,12 +18,15 @@ typedef struct {
     tt_thin_attention thin_attention;
     tt_thin_feed_forward thin_feed_forward;
     tt_residual_norm norms[NORMS];
-    tt_matrix x, middle, y, branch, d_x, d_middle, d_y; /* [tokens, hidden] */
+    tt_matrix hidden, branch, d_hidden; /* [tokens, hidden] */
     tt_matrix context, d_context;
     tt_matrix qkv, d_qkv;                 /* [tokens, 3 hidden] */
     tt_matrix inner, activation, d_inner; /* [tokens, inner] */
     tt_matrix u_qkv, d_u_qkv;             /* [tokens, 3 rank] */
     tt_matrix u_o, u_1, u_2, d_u, d_u2;   /* [tokens, rank] */
+    tt_matrix d_y, d_u_next; /* gradients that come from what follows, which no run overwrites:
+                                [tokens, hidden], [tokens, 3 rank] */
+    void *workspace;         /* serves each operation in its turn */
 } operands;
 
 /* --- halves, as models/encoder_block.c composes them ------------------------------------------ */
@@ -33,36 +36,59 @@ static tt_matrix third(tt_matrix matrix, int i)
     return tt_matrix_columns(matrix, i * matrix.columns / 3, matrix.columns / 3);
 }
 
-static void attention_forward(operands *o, block_form form)
+/* The joint after a half, with the input factors of a following half of kind `next`. */
+static tt_thin_joint joint_after(const operands *o, int half, int next)
 {
-    const tt_linear *maps = form == DENSE ? o->dense : o->train;
-    const tt_linear *output = &maps[TT_BENCH_ATTENTION_OUTPUT];
-    if (form == THIN) {
-        tt_linear_contract(&maps[TT_BENCH_QUERY], &maps[TT_BENCH_VALUE], o->x, o->u_qkv);
-        o->device->ops->thin_attention_forward(o->device, &o->thin_attention, o->u_o);
-        tt_linear_expand(output, o->u_o, o->branch);
-        return;
-    }
-    for (int i = TT_BENCH_QUERY; i <= TT_BENCH_VALUE; i++) {
-        tt_linear_forward(&maps[i], o->x, third(o->u_qkv, i), third(o->qkv, i));
-    }
-    o->device->ops->attention_forward(o->device, &o->attention, o->context);
-    tt_linear_forward(output, o->context, o->u_o, o->branch);
+    const tt_linear *maps = o->train;
+    const tt_train *ending =
+        tt_linear_train(&maps[half == ATTENTION ? TT_BENCH_ATTENTION_OUTPUT : TT_BENCH_OUTPUT]);
+    int first = maps[next == ATTENTION ? TT_BENCH_QUERY : TT_BENCH_INTERMEDIATE].train;
+    int last = maps[next == ATTENTION ? TT_BENCH_VALUE : TT_BENCH_INTERMEDIATE].train;
+    return (tt_thin_joint){
+        .norm = o->norms[half == ATTENTION ? NORM_ATTENTION : NORM_OUTPUT],
+        .u = half == ATTENTION ? o->u_o : o->u_2,
+        .b = ending->b,
+        .b_gradient = ending->b_gradient,
+        .a_next = tt_train_set_input_factors(&o->trains, first, last),
+        .a_next_gradient = tt_train_set_input_gradients(&o->trains, first, last),
+        .workspace = o->workspace,
+    };
 }
 
-static void attention_backward(operands *o, block_form form)
+static void joint_forward(operands *o, int half, int next)
+{
+    tt_thin_joint joint = joint_after(o, half, next);
+    o->device->ops->thin_joint_forward(o->device, &joint, o->hidden,
+                                       next == ATTENTION ? o->u_qkv : o->u_1);
+}
+
+static void joint_backward(operands *o, int half, int next, tt_matrix d_u_next)
+{
+    tt_thin_joint joint = joint_after(o, half, next);
+    o->device->ops->thin_joint_backward(o->device, &joint, d_u_next, o->d_hidden, o->d_u2);
+}
+
+/* The gradient of the u of a following half of kind `next`, from outside. */
+static tt_matrix outer_gradient(const operands *o, int next)
+{
+    return next == ATTENTION ? o->d_u_next
+                             : tt_matrix_f32(o->d_u_next.data, o->d_u.rows, o->d_u.columns);
+}
+
+static void attention_forward(operands *o, const tt_linear *maps)
+{
+    for (int i = TT_BENCH_QUERY; i <= TT_BENCH_VALUE; i++) {
+        tt_linear_forward(&maps[i], o->hidden, third(o->u_qkv, i), third(o->qkv, i));
+    }
+    o->device->ops->attention_forward(o->device, &o->attention, o->context);
+    tt_linear_forward(&maps[TT_BENCH_ATTENTION_OUTPUT], o->context, o->u_o, o->branch);
+}
+
+static void attention_backward(operands *o, const tt_linear *maps)
 {
     const tt_ops *ops = o->device->ops;
-    const tt_linear *maps = form == DENSE ? o->dense : o->train;
-    const tt_linear *output = &maps[TT_BENCH_ATTENTION_OUTPUT];
-    if (form == THIN) {
-        tt_linear_expand_backward(output, o->u_o, o->branch, o->d_u);
-        ops->thin_attention_backward(o->device, &o->thin_attention, o->d_u, o->d_u_qkv);
-        tt_linear_contract_backward(&maps[TT_BENCH_QUERY], &maps[TT_BENCH_VALUE], o->x, o->d_u_qkv,
-                                    1.0f, o->d_x);
-        return;
-    }
-    tt_linear_backward(output, o->context, o->u_o, o->branch, o->d_u, 0.0f, o->d_context);
+    tt_linear_backward(&maps[TT_BENCH_ATTENTION_OUTPUT], o->context, o->u_o, o->branch, o->d_u,
+                       0.0f, o->d_context);
     ops->attention_backward(o->device, &o->attention, o->d_context, third(o->d_qkv, 0),
                             third(o->d_qkv, 1), third(o->d_qkv, 2));
     for (int i = TT_BENCH_QUERY; i <= TT_BENCH_VALUE; i++) {
@@ -70,64 +96,107 @@ static void attention_backward(operands *o, block_form form)
         if (i != TT_BENCH_KEY) { /* softmax cancels the key's bias */
             ops->add_bias_backward(o->device, d_map, tt_linear_bias_gradient(&maps[i]));
         }
-        tt_linear_backward(&maps[i], o->x, third(o->u_qkv, i), d_map, o->d_u, 1.0f, o->d_x);
+        tt_linear_backward(&maps[i], o->hidden, third(o->u_qkv, i), d_map, o->d_u, 1.0f,
+                           o->d_hidden);
     }
 }
 
-static void feed_forward_forward(operands *o, block_form form)
+static void feed_forward_forward(operands *o, const tt_linear *maps)
 {
-    const tt_linear *maps = form == DENSE ? o->dense : o->train;
-    const tt_linear *first = &maps[TT_BENCH_INTERMEDIATE], *second = &maps[TT_BENCH_OUTPUT];
-    if (form == THIN) {
-        tt_linear_contract(first, first, o->middle, o->u_1);
-        o->device->ops->thin_feed_forward_forward(o->device, &o->thin_feed_forward, o->u_2);
-        tt_linear_expand(second, o->u_2, o->branch);
-        return;
-    }
-    tt_linear_forward(first, o->middle, o->u_1, o->inner);
+    const tt_linear *first = &maps[TT_BENCH_INTERMEDIATE];
+    tt_linear_forward(first, o->hidden, o->u_1, o->inner);
     o->device->ops->gelu_forward(o->device, TT_GELU_ERF, o->inner, tt_linear_bias(first),
                                  o->activation);
-    tt_linear_forward(second, o->activation, o->u_2, o->branch);
+    tt_linear_forward(&maps[TT_BENCH_OUTPUT], o->activation, o->u_2, o->branch);
 }
 
-static void feed_forward_backward(operands *o, block_form form)
+static void feed_forward_backward(operands *o, const tt_linear *maps)
 {
     const tt_ops *ops = o->device->ops;
-    const tt_linear *maps = form == DENSE ? o->dense : o->train;
-    const tt_linear *first = &maps[TT_BENCH_INTERMEDIATE], *second = &maps[TT_BENCH_OUTPUT];
-    if (form == THIN) {
-        tt_linear_expand_backward(second, o->u_2, o->branch, o->d_u2);
-        ops->thin_feed_forward_backward(o->device, &o->thin_feed_forward, o->d_u2, o->d_u);
-        tt_linear_contract_backward(first, first, o->middle, o->d_u, 1.0f, o->d_middle);
-        return;
-    }
+    const tt_linear *first = &maps[TT_BENCH_INTERMEDIATE];
     ops->gelu_forward(o->device, TT_GELU_ERF, o->inner, NULL, o->activation);
-    tt_linear_backward(second, o->activation, o->u_2, o->branch, o->d_u, 0.0f, o->d_inner);
+    tt_linear_backward(&maps[TT_BENCH_OUTPUT], o->activation, o->u_2, o->branch, o->d_u, 0.0f,
+                       o->d_inner);
     ops->gelu_backward(o->device, TT_GELU_ERF, o->inner, o->d_inner, o->d_inner, (tt_matrix){0},
                        tt_linear_bias_gradient(first));
-    tt_linear_backward(first, o->middle, o->u_1, o->d_inner, o->d_u, 1.0f, o->d_middle);
+    tt_linear_backward(first, o->hidden, o->u_1, o->d_inner, o->d_u, 1.0f, o->d_hidden);
 }
 
-static void block_forward(operands *o, block_form form)
+/* From `hidden`, thin from the half's u, to `hidden` after the norm, thin also to the next u. */
+static void half_forward(operands *o, block_form form, int half, int next)
 {
     const tt_ops *ops = o->device->ops;
-    attention_forward(o, form);
-    ops->residual_norm_forward(o->device, &o->norms[NORM_ATTENTION], o->branch, o->x, o->middle);
-    feed_forward_forward(o, form);
-    ops->residual_norm_forward(o->device, &o->norms[NORM_OUTPUT], o->branch, o->middle, o->y);
+    if (form == THIN) {
+        if (half == ATTENTION) {
+            ops->thin_attention_forward(o->device, &o->thin_attention, o->u_o);
+        } else {
+            ops->thin_feed_forward_forward(o->device, &o->thin_feed_forward, o->u_2);
+        }
+        joint_forward(o, half, next);
+        return;
+    }
+    const tt_linear *maps = form == DENSE ? o->dense : o->train;
+    if (half == ATTENTION) {
+        attention_forward(o, maps);
+    } else {
+        feed_forward_forward(o, maps);
+    }
+    ops->residual_norm_forward(o->device,
+                               &o->norms[half == ATTENTION ? NORM_ATTENTION : NORM_OUTPUT],
+                               o->branch, o->hidden, o->hidden);
 }
 
-/* The inputs of both halves are formed again from the norms' states, as the encoder does. */
-static void block_backward(operands *o, block_form form)
+/* A wide half forms its input again from the state of the norm before it. */
+static void wide_half_backward(operands *o, const tt_linear *maps, int half, tt_matrix d_y)
 {
     const tt_ops *ops = o->device->ops;
-    ops->residual_norm_backward(o->device, &o->norms[NORM_OUTPUT], o->d_y, o->d_middle, o->branch);
-    ops->residual_norm_output(o->device, &o->norms[NORM_ATTENTION], o->middle);
-    feed_forward_backward(o, form);
-    ops->residual_norm_backward(o->device, &o->norms[NORM_ATTENTION], o->d_middle, o->d_x,
-                                o->branch);
-    ops->residual_norm_output(o->device, &o->norms[NORM_BEFORE], o->x);
-    attention_backward(o, form);
+    bool attends = half == ATTENTION;
+    ops->residual_norm_backward(o->device, &o->norms[attends ? NORM_ATTENTION : NORM_OUTPUT], d_y,
+                                o->d_hidden, o->branch);
+    ops->residual_norm_output(o->device, &o->norms[attends ? NORM_BEFORE : NORM_ATTENTION],
+                              o->hidden);
+    if (attends) {
+        attention_backward(o, maps);
+    } else {
+        feed_forward_backward(o, maps);
+    }
+}
+
+static void thin_half_backward(operands *o, int half, int next, tt_matrix d_u_next)
+{
+    const tt_ops *ops = o->device->ops;
+    joint_backward(o, half, next, d_u_next);
+    if (half == ATTENTION) {
+        ops->thin_attention_backward(o->device, &o->thin_attention, o->d_u2, o->d_u_qkv);
+    } else {
+        ops->thin_feed_forward_backward(o->device, &o->thin_feed_forward, o->d_u2, o->d_u);
+    }
+}
+
+static void part_forward(operands *o, block_form form, int part)
+{
+    if (part == BLOCK) {
+        half_forward(o, form, ATTENTION, FEED_FORWARD);
+        half_forward(o, form, FEED_FORWARD, ATTENTION);
+    } else {
+        half_forward(o, form, part, part);
+    }
+}
+
+static void part_backward(operands *o, block_form form, int part)
+{
+    const tt_linear *maps = form == DENSE ? o->dense : o->train;
+    if (form == THIN && part == BLOCK) {
+        thin_half_backward(o, FEED_FORWARD, ATTENTION, outer_gradient(o, ATTENTION));
+        thin_half_backward(o, ATTENTION, FEED_FORWARD, o->d_u);
+    } else if (form == THIN) {
+        thin_half_backward(o, part, part, outer_gradient(o, part));
+    } else if (part == BLOCK) {
+        wide_half_backward(o, maps, FEED_FORWARD, o->d_y);
+        wide_half_backward(o, maps, ATTENTION, o->d_hidden);
+    } else {
+        wide_half_backward(o, maps, part, o->d_y);
+    }
 }
 
 /* --- cases ------------------------------------------------------------------------------------ */
@@ -148,7 +217,7 @@ static void run_thin_attention(void *user, int backward)
 {
     operands *o = user;
     if (backward) {
-        o->device->ops->thin_attention_backward(o->device, &o->thin_attention, o->d_u, o->d_u_qkv);
+        o->device->ops->thin_attention_backward(o->device, &o->thin_attention, o->d_u2, o->d_u_qkv);
     } else {
         o->device->ops->thin_attention_forward(o->device, &o->thin_attention, o->u_o);
     }
@@ -165,15 +234,26 @@ static void run_thin_feed_forward(void *user, int backward)
     }
 }
 
+static void run_joint(void *user, int variant)
+{
+    operands *o = user;
+    int half = variant % HALVES, next = 1 - half;
+    if (variant / HALVES) {
+        joint_backward(o, half, next, outer_gradient(o, next));
+    } else {
+        joint_forward(o, half, next);
+    }
+}
+
 static void run_part(void *user, int variant)
 {
-    static void (*const parts[PARTS][2])(operands *, block_form) = {
-        [ATTENTION] = {attention_forward, attention_backward},
-        [FEED_FORWARD] = {feed_forward_forward, feed_forward_backward},
-        [BLOCK] = {block_forward, block_backward},
-    };
+    block_form form = (block_form)(variant % FORMS);
     int backward = variant / FORMS % 2, part = variant / FORMS / 2;
-    parts[part][backward](user, (block_form)(variant % FORMS));
+    if (backward) {
+        part_backward(user, form, part);
+    } else {
+        part_forward(user, form, part);
+    }
 }
 
 /* Multiplications and additions of scores and contexts, forward. */
@@ -236,11 +316,30 @@ static tt_bench_case case_of_part(const tt_bench_sizes *sizes, int part, int bac
     };
     double stream = 4.0 * (double)(sizes->tokens * sizes->hidden);
     double weights = weight_bytes(sizes, part, form), flops = part_flops(sizes, part, form);
+    /* The stream in and out and the state of each norm; wide, also that of the norm before. */
+    int forward_streams = part == BLOCK ? 4 : 3;
+    int backward_streams = forward_streams + (form == THIN ? 0 : 1);
     return (tt_bench_case){.operation = names[part][backward],
                            .form = forms[part][form],
                            .run = run_part,
                            .variant = (part * 2 + backward) * FORMS + (int)form,
-                           .bytes = backward ? 4 * stream + 3 * weights : 2 * stream + weights,
+                           .bytes = backward ? backward_streams * stream + 3 * weights
+                                             : forward_streams * stream + weights,
+                           .flops = backward ? 2 * flops : flops};
+}
+
+static tt_bench_case case_of_joint(const tt_bench_sizes *sizes, int half, int backward)
+{
+    double stream = 4.0 * (double)(sizes->tokens * sizes->hidden);
+    double ranks = (double)sizes->rank * (half == ATTENTION ? 1 : 3), rank = (double)sizes->rank;
+    double factors = 4.0 * (double)sizes->hidden * (rank + ranks);
+    double thin = 4.0 * (double)sizes->tokens * ((backward ? 2 * rank : rank) + ranks);
+    double flops = 2.0 * (double)(sizes->tokens * sizes->hidden) * (rank + ranks);
+    return (tt_bench_case){.operation = backward ? "thin_joint_backward" : "thin_joint_forward",
+                           .form = half == ATTENTION ? "attention to inner" : "inner to attention",
+                           .run = run_joint,
+                           .variant = backward * HALVES + half,
+                           .bytes = 3 * stream + thin + (backward ? 3 : 1) * factors,
                            .flops = backward ? 2 * flops : flops};
 }
 
@@ -265,6 +364,9 @@ static int list(const tt_bench_sizes *sizes, tt_bench_case *cases)
     int count = 0;
     for (size_t i = 0; i < sizeof alone / sizeof *alone; i++) {
         cases[count++] = alone[i];
+    }
+    for (int variant = 0; variant < 2 * HALVES; variant++) {
+        cases[count++] = case_of_joint(sizes, variant % HALVES, variant / HALVES);
     }
     for (int part = 0; part < PARTS; part++) {
         for (int variant = 0; variant < 2 * FORMS; variant++) {
@@ -301,14 +403,13 @@ static void create_matrices(operands *o, const tt_bench_sizes *sizes)
         tt_matrix *matrix;
         int64_t columns;
     } list[] = {
-        {&o->x, sizes->hidden},         {&o->middle, sizes->hidden},
-        {&o->y, sizes->hidden},         {&o->branch, sizes->hidden},
-        {&o->d_x, sizes->hidden},       {&o->d_middle, sizes->hidden},
-        {&o->d_y, sizes->hidden},       {&o->context, sizes->hidden},
-        {&o->d_context, sizes->hidden}, {&o->qkv, 3 * sizes->hidden},
-        {&o->d_qkv, 3 * sizes->hidden}, {&o->inner, sizes->inner},
-        {&o->activation, sizes->inner}, {&o->d_inner, sizes->inner},
-        {&o->u_qkv, 3 * sizes->rank},   {&o->d_u_qkv, 3 * sizes->rank},
+        {&o->hidden, sizes->hidden},    {&o->branch, sizes->hidden},
+        {&o->d_hidden, sizes->hidden},  {&o->d_y, sizes->hidden},
+        {&o->context, sizes->hidden},   {&o->d_context, sizes->hidden},
+        {&o->qkv, 3 * sizes->hidden},   {&o->d_qkv, 3 * sizes->hidden},
+        {&o->inner, sizes->inner},      {&o->activation, sizes->inner},
+        {&o->d_inner, sizes->inner},    {&o->u_qkv, 3 * sizes->rank},
+        {&o->d_u_qkv, 3 * sizes->rank}, {&o->d_u_next, 3 * sizes->rank},
         {&o->u_o, sizes->rank},         {&o->u_1, sizes->rank},
         {&o->u_2, sizes->rank},         {&o->d_u, sizes->rank},
         {&o->d_u2, sizes->rank},
@@ -318,22 +419,33 @@ static void create_matrices(operands *o, const tt_bench_sizes *sizes)
     }
 }
 
+/* Small, so that the gradient a joint takes and leaves in place stays bounded over many runs. */
+static float *create_norm_weight(operands *o, int64_t hidden)
+{
+    const float value = 0.125f;
+    float *weight = tt_bench_zeros(&o->memory, (size_t)hidden * sizeof *weight);
+    for (int64_t i = 0; weight != NULL && i < hidden; i++) {
+        o->device->copy_in(o->device, weight + i, &value, sizeof value);
+    }
+    return weight;
+}
+
 static void create_norms(operands *o, const tt_bench_sizes *sizes, tt_dropout dropout)
 {
     tt_bench_memory *memory = &o->memory;
-    float *vectors[6];
-    for (int i = 0; i < 6; i++) {
+    float *weight = create_norm_weight(o, sizes->hidden), *vectors[5];
+    for (int i = 0; i < 5; i++) {
         vectors[i] = tt_bench_floats(memory, sizes->hidden);
     }
     for (int i = 0; i < NORMS; i++) {
         dropout.site = 2 + (uint32_t)i;
         o->norms[i] = (tt_residual_norm){
             .bias = vectors[0],
-            .weight = vectors[1],
-            .shift = vectors[2],
-            .bias_gradient = vectors[3],
-            .weight_gradient = vectors[4],
-            .shift_gradient = vectors[5],
+            .weight = weight,
+            .shift = vectors[1],
+            .bias_gradient = vectors[2],
+            .weight_gradient = vectors[3],
+            .shift_gradient = vectors[4],
             .epsilon = 1e-12f,
             .dropout = dropout,
             .state = {.normalized = tt_bench_matrix(memory, sizes->tokens, sizes->hidden),
@@ -398,23 +510,26 @@ static void create_feed_forward(operands *o)
     };
 }
 
-/* One workspace that serves each operation in its turn. */
 static void create_workspace(operands *o)
 {
     const tt_ops *ops = o->device->ops;
-    const size_t sizes[] = {
-        ops->attention_workspace(o->device, &o->attention),
+    size_t bytes = ops->attention_workspace(o->device, &o->attention);
+    const size_t thin[] = {
         ops->thin_attention_workspace(o->device, &o->thin_attention),
         ops->thin_feed_forward_workspace(o->device, &o->thin_feed_forward),
     };
-    size_t bytes = 0;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        bytes = sizes[i] > bytes ? sizes[i] : bytes;
+    for (size_t i = 0; i < sizeof thin / sizeof *thin; i++) {
+        bytes = thin[i] > bytes ? thin[i] : bytes;
     }
-    void *workspace = tt_bench_zeros(&o->memory, bytes);
-    o->attention.workspace = workspace;
-    o->thin_attention.workspace = workspace;
-    o->thin_feed_forward.workspace = workspace;
+    for (int i = 0; i < HALVES * HALVES; i++) {
+        tt_thin_joint joint = joint_after(o, i / HALVES, i % HALVES);
+        size_t size = ops->thin_joint_workspace(o->device, &joint);
+        bytes = size > bytes ? size : bytes;
+    }
+    o->workspace = tt_bench_zeros(&o->memory, bytes);
+    o->attention.workspace = o->workspace;
+    o->thin_attention.workspace = o->workspace;
+    o->thin_feed_forward.workspace = o->workspace;
 }
 
 static const uint8_t *create_mask(operands *o, const tt_bench_sizes *sizes)
@@ -450,9 +565,9 @@ static tt_status create(tt_device *device, const tt_bench_sizes *sizes, void **r
     create_workspace(o);
     TT_TRY(tt_bench_memory_check(&o->memory, error));
     /* A backward pass reads what its forward pass has left. */
-    device->ops->residual_norm_output(device, &o->norms[NORM_BEFORE], o->x);
+    device->ops->residual_norm_output(device, &o->norms[NORM_BEFORE], o->hidden);
     for (int form = DENSE; form < FORMS; form++) {
-        block_forward(o, (block_form)form);
+        part_forward(o, (block_form)form, BLOCK);
     }
     return TT_OK;
 }

@@ -49,6 +49,8 @@ static const char *const operations[] = {
     PLACE(thin_attention_backward),
     PLACE(thin_feed_forward_forward),
     PLACE(thin_feed_forward_backward),
+    PLACE(thin_joint_forward),
+    PLACE(thin_joint_backward),
     PLACE(gradient_check),
     PLACE(update),
 };
