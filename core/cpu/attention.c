@@ -4,6 +4,7 @@
  * Scores live in a tile of query rows that stays in cache. */
 #include "core/cpu/cpu_ops.h"
 #include "core/cpu/dropout.h"
+#include "core/cpu/lanes.h"
 #include "core/cpu/matrix_product.h"
 #include "core/cpu/vector_math.h"
 
@@ -62,16 +63,6 @@ static void score_tile(const head_task *head, int64_t first, int64_t rows, float
     }
 }
 
-static float largest_score(const float *scores, int64_t keys)
-{
-    float largest = -INFINITY;
-#pragma omp simd reduction(max : largest)
-    for (int64_t j = 0; j < keys; j++) {
-        largest = scores[j] > largest ? scores[j] : largest;
-    }
-    return largest;
-}
-
 /* Multipliers of a row of probabilities: dropout's, or 1. */
 static void load_multipliers(const head_task *head, int64_t query, float *multipliers)
 {
@@ -88,13 +79,12 @@ static void load_multipliers(const head_task *head, int64_t query, float *multip
 static void softmax_row(const head_task *head, int64_t query, float *scores, float *multipliers)
 {
     int64_t keys = head->keys;
-    float largest = largest_score(scores, keys), sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
+    float largest = tt_row_largest(scores, keys);
+#pragma omp simd
     for (int64_t j = 0; j < keys; j++) {
-        float weight = tt_exp(scores[j] - largest);
-        scores[j] = weight;
-        sum += weight;
+        scores[j] = tt_exp(scores[j] - largest);
     }
+    float sum = tt_row_sum(scores, keys);
     head->log_sum_exp[query] = largest + logf(sum);
     float inverse = 1.0f / sum;
     load_multipliers(head, query, multipliers);
@@ -138,16 +128,14 @@ static void softmax_row_backward(const head_task *head, int64_t query, float *sc
                                  float *d_dropped, float *multipliers)
 {
     int64_t keys = head->keys;
-    float log_sum = head->log_sum_exp[query], weighted = 0.0f;
+    float log_sum = head->log_sum_exp[query];
     load_multipliers(head, query, multipliers);
-#pragma omp simd reduction(+ : weighted)
+#pragma omp simd
     for (int64_t j = 0; j < keys; j++) {
-        float probability = tt_exp(scores[j] - log_sum);
-        float d_probability = d_dropped[j] * multipliers[j];
-        weighted += probability * d_probability;
-        scores[j] = probability;
-        d_dropped[j] = d_probability;
+        scores[j] = tt_exp(scores[j] - log_sum);
+        d_dropped[j] *= multipliers[j];
     }
+    float weighted = tt_row_dot(scores, d_dropped, keys);
 #pragma omp simd
     for (int64_t j = 0; j < keys; j++) {
         d_dropped[j] = scores[j] * (d_dropped[j] - weighted);

@@ -1,6 +1,7 @@
 #include "core/cpu/normalization.h"
 
 #include "core/cpu/dropout.h"
+#include "core/cpu/lanes.h"
 
 /* Every row is walked several times, but a row stays in the first-level cache: memory sees each
  * operand once. */
@@ -13,26 +14,12 @@ static void tt_add_rows(const float *a, const float *b, int64_t count, float *su
     }
 }
 
-/* row += addend; returns the sum of the new entries. */
-static float tt_add_and_sum(const float *addend, int64_t count, float *row)
+static void tt_add_to_row(const float *addend, int64_t count, float *row)
 {
-    float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
+#pragma omp simd
     for (int64_t j = 0; j < count; j++) {
         row[j] += addend[j];
-        sum += row[j];
     }
-    return sum;
-}
-
-static float tt_sum(const float *row, int64_t count)
-{
-    float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < count; j++) {
-        sum += row[j];
-    }
-    return sum;
 }
 
 /* row = residual + dropout(x + bias) for row i; returns the sum of its entries. */
@@ -57,8 +44,10 @@ static float tt_residual_row(const tt_residual_norm *norm, const float *x_row,
                 span[j] *= multipliers[j];
             }
         }
-        sum += residual_row != NULL ? tt_add_and_sum(residual_row + first, count, span)
-                                    : tt_sum(span, count);
+        if (residual_row != NULL) {
+            tt_add_to_row(residual_row + first, count, span);
+        }
+        sum += tt_row_sum(span, count);
     }
     return sum;
 }
@@ -70,13 +59,8 @@ static float tt_normalize_row(const tt_residual_norm *norm, float sum, int64_t c
                               float *y_row)
 {
     const float *weight = norm->weight, *shift = norm->shift;
-    float mean = sum / (float)columns, rest = 0.0f, squares = 0.0f;
-#pragma omp simd reduction(+ : rest, squares)
-    for (int64_t j = 0; j < columns; j++) {
-        float centred = row[j] - mean;
-        rest += centred;
-        squares += centred * centred;
-    }
+    float mean = sum / (float)columns, rest, squares;
+    tt_row_moments(row, mean, columns, &rest, &squares);
     rest /= (float)columns;
     float variance = squares / (float)columns - rest * rest;
     float inverse_deviation = 1.0f / sqrtf((variance > 0.0f ? variance : 0.0f) + norm->epsilon);
