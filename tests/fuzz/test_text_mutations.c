@@ -164,7 +164,7 @@ static void test_headers(void **state)
     (void)state;
     int read = 0;
     assert_true(hostile_header(header_seed, strlen(header_seed), 41));
-    for (uint64_t i = 0; i < 4 * ROUNDS; i++) {
+    for (uint64_t i = 0; i < (uint64_t)4 * ROUNDS; i++) {
         const text mutated = mutation_of(header_seed, i);
         read += hostile_header(mutated.bytes, mutated.size, 41);
     }

@@ -413,7 +413,8 @@ static void test_full_disk(void **state)
     save_steps(folder, 1, 2);
     make_parameters(&parameters, LARGE, "diagonal");
     fill(&parameters, 1);
-    const uint64_t limits[] = {10, 100, 5000, LARGE, LARGE * 4 + 100, LARGE * 4 + 700, LARGE * 8};
+    const uint64_t large = LARGE;
+    const uint64_t limits[] = {10, 100, 5000, large, large * 4 + 100, large * 4 + 700, large * 8};
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         scratch_limit_files(limits[i]);
         tt_status status = save(folder, &parameters, 3, NAN, 1, false, &error);

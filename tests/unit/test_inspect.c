@@ -75,7 +75,7 @@ static void test_recipe(void **state)
     assert_string_equal(json_string_value(json_object_get(report, "kind")), "recipe");
     assert_true(integer(report, "dense_parameters") == 336226108);
     /* 16*16 + 16*64*30 + 30*64*64 + 64*64 entries and 16 + 30 + 64 diagonals. */
-    const json_int_t train = 256 + 30720 + 122880 + 4096 + 110, dense = 1024 * 4096;
+    const json_int_t train = 256 + 30720 + 122880 + 4096 + 110, dense = (json_int_t)1024 * 4096;
     assert_true(integer(report, "parameters") == 336226108 - 24 * (dense - train));
     const json_t *map = json_array_get(json_object_get(report, "maps"), 1);
     assert_true(integer(map, "parameters") == train);

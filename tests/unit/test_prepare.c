@@ -62,7 +62,8 @@ static void test_long_sentences(void **state)
     char *text = malloc(SIZE + 1);
     for (int kind = 0; kind < 3; kind++) {
         for (int i = 0; i < SIZE; i++) {
-            text[i] = kind == 0 ? 'a' : kind == 1 ? "abc "[i % 4] : "\xE2\x82\xAC"[i % 3];
+            const char *pattern = kind == 0 ? "aaaa" : kind == 1 ? "abc " : "\xE2\x82\xAC";
+            text[i] = pattern[i % (kind == 2 ? 3 : 4)];
         }
         size_t at = 0;
         while (at < SIZE) {
@@ -156,7 +157,7 @@ static pair_checker make_pairs(int documents, int sentences, int tokens, int seq
 {
     tt_token_pool pool = {0};
     fill_pool(&pool, documents, sentences, tokens);
-    uint8_t *bits = calloc((size_t)(documents * DOCUMENT_STEP + FIRST_ID), 1);
+    uint8_t *bits = calloc((size_t)documents * DOCUMENT_STEP + FIRST_ID, 1);
     memset(bits, TT_TOKEN_NEVER_MASKED, 5);
     const tt_sentence_pair_options options = {.sequence_length = sequence_length,
                                               .short_probability = short_probability,

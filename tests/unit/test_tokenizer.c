@@ -280,7 +280,7 @@ static tt_status huge_line(void *user, const char **line, tt_error *error)
     int *calls = user;
     (void)error;
     for (size_t i = 0; i + 1 < sizeof text; i++) {
-        text[i] = i % 3 == 0 ? '\xC3' : i % 3 == 1 ? '\xA9' : (char)('a' + (i * i / 7) % 26);
+        text[i] = (char)(i % 3 == 0 ? '\xC3' : i % 3 == 1 ? '\xA9' : 'a' + (int)(i * i / 7 % 26));
         if (i > sizeof text / 2 && i % 60 == 2) {
             text[i] = ' ';
         }
