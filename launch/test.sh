@@ -118,9 +118,12 @@ check_tidy() {
 fuzzer_corpus() {
     local target=$1 corpus=$2
     mkdir -p "$corpus"
-    case $target in
-    fuzz_recipe) cp recipes/*/*.yaml "$corpus" ;;
-    esac
+    local recipe
+    if [[ $target == fuzz_recipe ]]; then
+        for recipe in recipes/*/*.yaml; do
+            cp "$recipe" "$corpus/${recipe//\//_}"
+        done
+    fi
 }
 
 run_fuzzers() {
