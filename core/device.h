@@ -18,6 +18,12 @@ typedef struct tt_device tt_device;
 
 typedef enum { TT_F32, TT_BF16 } tt_type;
 
+/* Bytes of `count` f32 numbers. */
+static inline size_t tt_floats(int64_t count)
+{
+    return (size_t)count * sizeof(float);
+}
+
 struct tt_device {
     const char *name;         /* "cpu", "cuda:0" */
     const struct tt_ops *ops; /* the mathematics */

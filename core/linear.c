@@ -66,10 +66,9 @@ const tt_train *tt_linear_train(const tt_linear *linear)
     return &linear->trains->trains[linear->train];
 }
 
-static void multiply(const tt_linear *linear, bool transpose_a, bool transpose_b, tt_matrix a,
-                     tt_matrix b, float beta, tt_matrix c)
+void tt_linear_multiply(tt_device *device, bool transpose_a, bool transpose_b, tt_matrix a,
+                        tt_matrix b, float beta, tt_matrix c)
 {
-    tt_device *device = linear->parameters->device;
     device->ops->multiply(device, &(tt_product){.transpose_a = transpose_a,
                                                 .transpose_b = transpose_b,
                                                 .alpha = 1.0f,
@@ -88,7 +87,7 @@ static tt_matrix weight_of(const tt_linear *linear)
 void tt_linear_forward(const tt_linear *linear, tt_matrix x, tt_matrix u, tt_matrix y)
 {
     if (linear->form == TT_DENSE) {
-        multiply(linear, false, true, x, weight_of(linear), 0.0f, y);
+        tt_linear_multiply(linear->parameters->device, false, true, x, weight_of(linear), 0.0f, y);
     } else {
         tt_linear_contract(linear, linear, x, u);
         tt_linear_expand(linear, u, y);
@@ -97,7 +96,8 @@ void tt_linear_forward(const tt_linear *linear, tt_matrix x, tt_matrix u, tt_mat
 
 void tt_linear_expand(const tt_linear *linear, tt_matrix u, tt_matrix y)
 {
-    multiply(linear, false, false, u, tt_linear_train(linear)->b, 0.0f, y);
+    tt_linear_multiply(linear->parameters->device, false, false, u, tt_linear_train(linear)->b,
+                       0.0f, y);
 }
 
 void tt_linear_backward(const tt_linear *linear, tt_matrix x, tt_matrix u, tt_matrix dy,
@@ -110,23 +110,24 @@ void tt_linear_backward(const tt_linear *linear, tt_matrix x, tt_matrix u, tt_ma
     }
     tt_matrix gradient = weight_of(linear);
     gradient.data = tt_parameters_gradient(linear->parameters, linear->weight);
-    multiply(linear, true, false, dy, x, 1.0f, gradient);
+    tt_linear_multiply(linear->parameters->device, true, false, dy, x, 1.0f, gradient);
     if (dx.data) {
-        multiply(linear, false, false, dy, weight_of(linear), beta, dx);
+        tt_linear_multiply(linear->parameters->device, false, false, dy, weight_of(linear), beta,
+                           dx);
     }
 }
 
 void tt_linear_expand_backward(const tt_linear *linear, tt_matrix u, tt_matrix dy, tt_matrix du)
 {
     const tt_train *train = tt_linear_train(linear);
-    multiply(linear, true, false, u, dy, 1.0f, train->b_gradient);
-    multiply(linear, false, true, dy, train->b, 0.0f, du);
+    tt_linear_multiply(linear->parameters->device, true, false, u, dy, 1.0f, train->b_gradient);
+    tt_linear_multiply(linear->parameters->device, false, true, dy, train->b, 0.0f, du);
 }
 
 void tt_linear_contract(const tt_linear *first, const tt_linear *last, tt_matrix x, tt_matrix u)
 {
     tt_matrix a = tt_train_set_input_factors(first->trains, first->train, last->train);
-    multiply(first, false, false, x, a, 0.0f, u);
+    tt_linear_multiply(first->parameters->device, false, false, x, a, 0.0f, u);
 }
 
 void tt_linear_contract_backward(const tt_linear *first, const tt_linear *last, tt_matrix x,
@@ -134,8 +135,8 @@ void tt_linear_contract_backward(const tt_linear *first, const tt_linear *last, 
 {
     tt_matrix a = tt_train_set_input_factors(first->trains, first->train, last->train);
     tt_matrix a_gradient = tt_train_set_input_gradients(first->trains, first->train, last->train);
-    multiply(first, true, false, x, du, 1.0f, a_gradient);
+    tt_linear_multiply(first->parameters->device, true, false, x, du, 1.0f, a_gradient);
     if (dx.data) {
-        multiply(first, false, true, du, a, beta, dx);
+        tt_linear_multiply(first->parameters->device, false, true, du, a, beta, dx);
     }
 }

@@ -63,4 +63,8 @@ void tt_linear_contract(const tt_linear *first, const tt_linear *last, tt_matrix
 void tt_linear_contract_backward(const tt_linear *first, const tt_linear *last, tt_matrix x,
                                  tt_matrix du, float beta, tt_matrix dx);
 
+/* c = op(a) op(b) + beta c, op being the transpose where asked. */
+void tt_linear_multiply(tt_device *device, bool transpose_a, bool transpose_b, tt_matrix a,
+                        tt_matrix b, float beta, tt_matrix c);
+
 #endif

@@ -119,18 +119,13 @@ static bool chain_begins(const tt_train_shape *shape, int k)
     return k == 0 || k == shape->order - 1;
 }
 
-static size_t floats(int64_t count)
-{
-    return (size_t)count * sizeof(float);
-}
-
 static void reserve_train(tt_arena *arena, const tt_train_shape *shape, train_room *room)
 {
     for (int k = 0; k < shape->order; k++) {
         int64_t core = shape->ranks[k] * shape->modes[k] * shape->ranks[k + 1];
         if (k + 1 < shape->order) {
-            room->scaled[k] = tt_arena_reserve(arena, floats(core));
-            room->scaled_gradient[k] = tt_arena_reserve(arena, floats(core));
+            room->scaled[k] = tt_arena_reserve(arena, tt_floats(core));
+            room->scaled_gradient[k] = tt_arena_reserve(arena, tt_floats(core));
         }
         /* The chain that begins at an outer core is that scaled core itself; the suffix that ends
          * the output side is B, which has its own room. */
@@ -138,8 +133,8 @@ static void reserve_train(tt_arena *arena, const tt_train_shape *shape, train_ro
         if (!chain_begins(shape, k) && !is_b) {
             int64_t rows, columns;
             chain_shape(shape, k, &rows, &columns);
-            room->chain[k] = tt_arena_reserve(arena, floats(rows * columns));
-            room->chain_gradient[k] = tt_arena_reserve(arena, floats(rows * columns));
+            room->chain[k] = tt_arena_reserve(arena, tt_floats(rows * columns));
+            room->chain_gradient[k] = tt_arena_reserve(arena, tt_floats(rows * columns));
         }
     }
 }
@@ -160,15 +155,15 @@ static void reserve_factors(tt_train_set *set, size_t *a, size_t *a_gradient)
         for (int i = 0; i < set->count; i++) {
             const tt_train *train = &set->trains[i];
             int64_t outputs = tt_train_outputs(&train->shape);
-            size_t b = tt_arena_reserve(&plan->arena, floats((cut_rank(train) + 1) * outputs));
+            size_t b = tt_arena_reserve(&plan->arena, tt_floats((cut_rank(train) + 1) * outputs));
             *(pass == 0 ? &plan->rooms[i].b : &plan->rooms[i].b_gradient) = b;
             if (plan->block_first[i] == i) {
                 int64_t width = 0;
                 for (int j = i; j < set->count && plan->block_first[j] == i; j++) {
                     width += cut_rank(&set->trains[j]);
                 }
-                (pass == 0 ? a : a_gradient)[i] =
-                    tt_arena_reserve(&plan->arena, floats(width * tt_train_inputs(&train->shape)));
+                (pass == 0 ? a : a_gradient)[i] = tt_arena_reserve(
+                    &plan->arena, tt_floats(width * tt_train_inputs(&train->shape)));
             }
         }
     }

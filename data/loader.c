@@ -1,12 +1,12 @@
 #include "data/loader.h"
 
+#include "core/clock.h"
 #include "data/sample_order.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <xxhash.h>
 
 enum {
@@ -562,17 +562,10 @@ tt_status tt_loader_open(const tt_loader_options *options, tt_loader **loader, t
     return TT_OK;
 }
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 tt_status tt_loader_next(tt_loader *loader, tt_batch **batch, tt_error *error)
 {
     *batch = NULL;
-    double start = now();
+    double start = tt_clock_seconds();
     tt_status status = TT_OK;
     pthread_mutex_lock(&loader->mutex);
     loader->returned = loader->taken;
@@ -582,7 +575,7 @@ tt_status tt_loader_next(tt_loader *loader, tt_batch **batch, tt_error *error)
     }
     if (loader->assembled > loader->taken) {
         *batch = &loader->batches[loader->taken % BATCHES];
-        (*batch)->wait_seconds = now() - start;
+        (*batch)->wait_seconds = tt_clock_seconds() - start;
         loader->taken++;
     } else if (loader->error.status != TT_OK) {
         *error = loader->error;
@@ -618,7 +611,7 @@ static void stop_threads(tt_loader *loader)
     pthread_mutex_destroy(&loader->mutex);
 }
 
-static void free_batch(tt_batch *batch)
+void tt_batch_free(tt_batch *batch)
 {
     free(batch->input_ids);
     free(batch->attention_mask);
@@ -626,6 +619,7 @@ static void free_batch(tt_batch *batch)
     free(batch->masked_positions);
     free(batch->masked_labels);
     free(batch->next_sentence_labels);
+    *batch = (tt_batch){0};
 }
 
 void tt_loader_close(tt_loader **loader)
@@ -645,7 +639,7 @@ void tt_loader_close(tt_loader **loader)
         tt_shard_free(&closing->residents[i].shard);
     }
     for (int i = 0; i < BATCHES; i++) {
-        free_batch(&closing->batches[i]);
+        tt_batch_free(&closing->batches[i]);
     }
     for (int i = 0; closing->paths != NULL && i < closing->options.path_count; i++) {
         free(closing->paths[i]);

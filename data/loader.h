@@ -59,6 +59,9 @@ typedef struct {
     double wait_seconds;           /* time the caller waited for this batch */
 } tt_batch;
 
+/* Frees the arrays, and sets the pointers to NULL. For batches that are not a loader's. */
+void tt_batch_free(tt_batch *batch);
+
 /* Opens every shard, checks that they agree with the options and each other, and starts the
  * threads. Refuses: no path, an empty shard, shards that do not go together (both are named), fewer
  * rows in all than world_size. The options are copied. */

@@ -1,5 +1,7 @@
 #include "dist/watchdog.h"
 
+#include "core/clock.h"
+
 #include <errno.h>
 #include <math.h>
 #include <mpi.h>
@@ -30,13 +32,6 @@ struct tt_watchdog {
     _Atomic int64_t step; /* -1: the clock stands */
     _Atomic(const char *) activity;
 };
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 static tt_status read_limit(double *limit, tt_error *error)
 {
@@ -88,7 +83,7 @@ static _Noreturn void end_job(const tt_watchdog *watchdog)
 /* Sleeps for a tick; false when the watchdog is to stop. */
 static bool sleep_tick(tt_watchdog *watchdog, double tick)
 {
-    double until = now() + tick;
+    double until = tt_clock_seconds() + tick;
     struct timespec deadline = {.tv_sec = (time_t)until,
                                 .tv_nsec = (long)((until - floor(until)) * 1e9)};
     pthread_mutex_lock(&watchdog->mutex);
@@ -105,11 +100,11 @@ static void *run(void *argument)
 {
     tt_watchdog *watchdog = argument;
     double tick = watchdog->limit / 8 < 1.0 ? watchdog->limit / 8 : 1.0;
-    double still = 0.0, last = now();
+    double still = 0.0, last = tt_clock_seconds();
     unsigned long long beats = atomic_load(&watchdog->beats);
     while (sleep_tick(watchdog, tick)) {
         unsigned long long seen = atomic_load(&watchdog->beats);
-        double time = now(), passed = time - last;
+        double time = tt_clock_seconds(), passed = time - last;
         last = time;
         if (seen != beats || atomic_load(&watchdog->step) < 0) {
             beats = seen;

@@ -1,18 +1,11 @@
 #include "launch/bench.h"
 
+#include "core/clock.h"
 #include "launch/command_group.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
-
-double tt_bench_now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 static int compare_doubles(const void *a, const void *b)
 {
@@ -33,9 +26,9 @@ double tt_bench_time(void (*run)(void *user), void *user, double seconds)
     int count = 0;
     run(user);
     while (count < LIMIT && (count < 3 || total < seconds)) {
-        double begin = tt_bench_now();
+        double begin = tt_clock_seconds();
         run(user);
-        times[count] = tt_bench_now() - begin;
+        times[count] = tt_clock_seconds() - begin;
         total += times[count++];
     }
     return tt_bench_median(times, count);

@@ -10,9 +10,6 @@ int tt_bench_gemm_main(int argc, char **argv);
 int tt_bench_ops_main(int argc, char **argv);
 int tt_bench_step_main(int argc, char **argv);
 
-/* Seconds on a clock that never goes back. */
-double tt_bench_now(void);
-
 /* Middle value; sorts the list. */
 double tt_bench_median(double *values, int count);
 

@@ -1,4 +1,6 @@
 #include "launch/bench.h"
+
+#include "core/clock.h"
 #include "launch/command_line.h"
 #include "launch/model_recipe.h"
 #include "launch/run.h"
@@ -30,19 +32,7 @@ typedef struct {
     char explanations[LAYERS_EXPLAINED][EXPLANATION];
 } measurement;
 
-/* --- a batch of random tokens
- * ---------------------------------------------------------------------- */
-
-static void free_batch(tt_batch *batch)
-{
-    free(batch->input_ids);
-    free(batch->attention_mask);
-    free(batch->segment_ids);
-    free(batch->masked_positions);
-    free(batch->masked_labels);
-    free(batch->next_sentence_labels);
-    *batch = (tt_batch){0};
-}
+/* --- a batch of random tokens --- */
 
 static void fill_row(tt_batch *batch, int64_t row, uint32_t vocabulary, tt_random *random)
 {
@@ -78,7 +68,7 @@ static tt_status make_batch(const tt_run *run, const tt_step_sizes *sizes, tt_ba
                         .masked_count = (int64_t)masked};
     if (!batch->input_ids || !batch->attention_mask || !batch->segment_ids ||
         !batch->masked_positions || !batch->masked_labels || !batch->next_sentence_labels) {
-        free_batch(batch);
+        tt_batch_free(batch);
         return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for a batch");
     }
     tt_random random;
@@ -89,15 +79,14 @@ static tt_status make_batch(const tt_run *run, const tt_step_sizes *sizes, tt_ba
     return TT_OK;
 }
 
-/* --- measuring
- * ----------------------------------------------------------------------------------------- */
+/* --- measuring --- */
 
 static tt_status time_steps(const tt_run *run, tt_step *step, const tt_batch *batch, int steps,
                             measurement *result, tt_error *error)
 {
     double times[MOST_STEPS];
     for (int i = -2; i < steps; i++) { /* two steps to warm up */
-        double begin = tt_bench_now();
+        double begin = tt_clock_seconds();
         tt_step_load(step, batch, false);
         tt_step_run(step, i + 2, 0);
         tt_step_result read = tt_step_read(step);
@@ -106,7 +95,7 @@ static tt_status time_steps(const tt_run *run, tt_step *step, const tt_batch *ba
                                 i + 2);
         }
         if (i >= 0) {
-            times[i] = tt_bench_now() - begin;
+            times[i] = tt_clock_seconds() - begin;
         }
     }
     result->median_step_s = tt_bench_median(times, steps);
@@ -144,7 +133,7 @@ static tt_status measure_model(tt_run *run, const bench_options *options, measur
     result->tokens = rows * run->world.size * sizes.sequence_length;
     result->flops_per_step = tt_configuration_flops(&run->configuration, rows * run->world.size,
                                                     sizes.sequence_length, sizes.max_predictions);
-    free_batch(&batch);
+    tt_batch_free(&batch);
     if (status == TT_OK) {
         result->parameters = tt_parameters_size(&run->model.parameters);
         result->activation_bytes = (int64_t)tt_model_activation_bytes(&run->model);
@@ -248,8 +237,7 @@ static void measure_apart(const tt_run *run, const bench_options *options, measu
     }
 }
 
-/* --- reporting
- * ----------------------------------------------------------------------------------------- */
+/* --- reporting --- */
 
 static json_t *as_json(const measurement *m, bool explain)
 {

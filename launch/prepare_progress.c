@@ -1,20 +1,16 @@
 #include "launch/prepare_progress.h"
 
-#include <time.h>
-#include <unistd.h>
+#include "core/clock.h"
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
+#include <unistd.h>
 
 void tt_reading_progress_start(tt_reading_progress *progress, FILE *stream,
                                const char *const *paths)
 {
-    *progress = (tt_reading_progress){
-        .stream = stream, .terminal = isatty(fileno(stream)) == 1, .paths = paths, .start = now()};
+    *progress = (tt_reading_progress){.stream = stream,
+                                      .terminal = isatty(fileno(stream)) == 1,
+                                      .paths = paths,
+                                      .start = tt_clock_seconds()};
     progress->last = progress->start;
 }
 
@@ -48,7 +44,7 @@ void tt_reading_progress_update(void *user, const tt_corpus *corpus,
                 tt_corpus_format_name(tt_corpus_current_format(corpus)));
         progress->announced = file + 1;
     }
-    double time = now();
+    double time = tt_clock_seconds();
     if (time - progress->last < (progress->terminal ? 0.2 : 10.0)) {
         return;
     }
@@ -76,5 +72,5 @@ void tt_reading_progress_end(tt_reading_progress *progress)
 
 double tt_reading_progress_seconds(const tt_reading_progress *progress)
 {
-    return now() - progress->start;
+    return tt_clock_seconds() - progress->start;
 }

@@ -1,16 +1,10 @@
 #include "launch/metrics.h"
 
+#include "core/clock.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 void tt_progress_start(tt_progress *progress, FILE *stream, int64_t total_steps)
 {
@@ -74,7 +68,7 @@ static int record_text(const tt_progress *progress, const tt_metrics_record *rec
 void tt_progress_update(tt_progress *progress, const tt_metrics_record *record, bool logged)
 {
     char text[1024];
-    double time = now();
+    double time = tt_clock_seconds();
     bool last = record->step >= progress->total_steps;
     bool due = progress->terminal ? last || time - progress->last_update >= 0.1 : logged;
     if (!due) {

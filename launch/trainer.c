@@ -1,19 +1,12 @@
 #include "launch/trainer.h"
 
+#include "core/clock.h"
 #include "launch/model_recipe.h"
 #include "launch/validation.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 static bool is_first_rank(const tt_trainer *trainer)
 {
@@ -252,7 +245,7 @@ static tt_metrics_record make_record(tt_trainer *trainer, const tt_step_result *
     record.timing.data_wait_ms = 1e3 * trainer->interval_wait / steps;
     record.timing.tokens_per_s = (double)trainer->interval_tokens /
                                  (trainer->interval_seconds > 0 ? trainer->interval_seconds : 1e-9);
-    record.timing.elapsed_s = now() - trainer->started;
+    record.timing.elapsed_s = tt_clock_seconds() - trainer->started;
     return record;
 }
 
@@ -288,7 +281,7 @@ static tt_status log_step(tt_trainer *trainer, const tt_step_result *result, tt_
     const tt_recipe *recipe = &trainer->run->recipe;
     bool validates =
         trainer->validation_paths.count > 0 && due(recipe->validation.interval, trainer);
-    bool logs = validates || due(recipe->log.interval, trainer) || trainer->state.step == 1;
+    bool logs = validates || due(recipe->log.interval, trainer) || trainer->state.phase_step == 1;
     tt_metrics_record record = make_record(trainer, result);
     trainer->state.validation_loss = NAN;
     if (validates) {
@@ -338,13 +331,13 @@ static bool saves(const tt_trainer *trainer, bool stopped)
 /* One step with all that belongs to it. `stopped`: the run was asked to end. */
 static tt_status advance(tt_trainer *trainer, bool *stopped, tt_error *error)
 {
-    double begin = now();
+    double begin = tt_clock_seconds();
     tt_batch *batch;
     *stopped = *trainer->stop_signal != 0;
     TT_TRY(tt_step_next(&trainer->step, trainer->loader, &batch, stopped, error));
     tt_step_run(&trainer->step, trainer->state.step, trainer->state.phase_step);
     tt_step_result result = tt_step_read(&trainer->step);
-    count_step(trainer, batch, now() - begin, batch->wait_seconds);
+    count_step(trainer, batch, tt_clock_seconds() - begin, batch->wait_seconds);
     TT_TRY(note_result(trainer, &result, error));
     check_first_loss(trainer, &result);
     check_spike(trainer, &result);
@@ -370,7 +363,7 @@ static tt_status run_phase(tt_trainer *trainer, bool *stopped, tt_error *error)
 tt_status tt_trainer_run(tt_trainer *trainer, tt_trainer_end *end, tt_error *error)
 {
     const tt_world *world = &trainer->run->world;
-    trainer->started = now();
+    trainer->started = tt_clock_seconds();
     TT_TRY(tt_world_agree(world, tt_watchdog_start(world, &trainer->watchdog, error), error));
     int64_t phases = (int64_t)trainer->run->recipe.phase_count;
     bool stopped = false;

@@ -107,13 +107,7 @@ void tt_encoder_initialize(tt_encoder *encoder, uint64_t seed)
     }
 }
 
-/* --- planning activations ----------------------------------------------------------------------
- */
-
-static size_t floats(int64_t count)
-{
-    return (size_t)count * sizeof(float);
-}
+/* --- planning activations --- */
 
 static int64_t ranks_qkv(const tt_encoder_block *block)
 {
@@ -141,23 +135,23 @@ static void reserve_block(tt_encoder *encoder, tt_encoder_block *block, int64_t 
     tt_arena *arena = &encoder->plan->arena;
     int64_t hidden = encoder->configuration.hidden_size;
     tt_block_room *room = &block->room;
-    room->u_qkv = tt_arena_reserve(arena, floats(tokens * ranks_qkv(block)));
-    room->u_o = tt_arena_reserve(arena, floats(tokens * block->attention_output.rank));
-    room->u_1 = tt_arena_reserve(arena, floats(tokens * block->intermediate.rank));
-    room->u_2 = tt_arena_reserve(arena, floats(tokens * block->output.rank));
+    room->u_qkv = tt_arena_reserve(arena, tt_floats(tokens * ranks_qkv(block)));
+    room->u_o = tt_arena_reserve(arena, tt_floats(tokens * block->attention_output.rank));
+    room->u_1 = tt_arena_reserve(arena, tt_floats(tokens * block->intermediate.rank));
+    room->u_2 = tt_arena_reserve(arena, tt_floats(tokens * block->output.rank));
     if (block->attention_form == TT_WIDE) {
-        room->qkv = tt_arena_reserve(arena, floats(tokens * 3 * hidden));
-        room->context = tt_arena_reserve(arena, floats(tokens * hidden));
+        room->qkv = tt_arena_reserve(arena, tt_floats(tokens * 3 * hidden));
+        room->context = tt_arena_reserve(arena, tt_floats(tokens * hidden));
     }
-    room->log_sum_exp = tt_arena_reserve(arena, floats(tokens * encoder->configuration.heads));
-    room->attention_normalized = tt_arena_reserve(arena, floats(tokens * hidden));
-    room->attention_deviation = tt_arena_reserve(arena, floats(tokens));
+    room->log_sum_exp = tt_arena_reserve(arena, tt_floats(tokens * encoder->configuration.heads));
+    room->attention_normalized = tt_arena_reserve(arena, tt_floats(tokens * hidden));
+    room->attention_deviation = tt_arena_reserve(arena, tt_floats(tokens));
     if (block->feed_forward_form == TT_WIDE) {
         room->inner =
-            tt_arena_reserve(arena, floats(tokens * encoder->configuration.intermediate_size));
+            tt_arena_reserve(arena, tt_floats(tokens * encoder->configuration.intermediate_size));
     }
-    room->output_normalized = tt_arena_reserve(arena, floats(tokens * hidden));
-    room->output_deviation = tt_arena_reserve(arena, floats(tokens));
+    room->output_normalized = tt_arena_reserve(arena, tt_floats(tokens * hidden));
+    room->output_deviation = tt_arena_reserve(arena, tt_floats(tokens));
 }
 
 /* What a forward pass alone may overwrite from block to block. */
@@ -241,34 +235,33 @@ static void reserve_shared(tt_encoder *encoder, int64_t tokens)
         wide_feed_forward = wide_feed_forward || block->feed_forward_form == TT_WIDE;
     }
     bool backward = encoder->plan->with_gradients;
-    shared->hidden = tt_arena_reserve(arena, floats(tokens * hidden));
-    shared->branch = tt_arena_reserve(arena, floats(tokens * hidden));
-    shared->embedding_normalized = tt_arena_reserve(arena, floats(tokens * hidden));
-    shared->embedding_deviation = tt_arena_reserve(arena, floats(tokens));
+    shared->hidden = tt_arena_reserve(arena, tt_floats(tokens * hidden));
+    shared->branch = tt_arena_reserve(arena, tt_floats(tokens * hidden));
+    shared->embedding_normalized = tt_arena_reserve(arena, tt_floats(tokens * hidden));
+    shared->embedding_deviation = tt_arena_reserve(arena, tt_floats(tokens));
     shared->workspace = tt_arena_reserve(arena, workspace_size(encoder));
-    shared->d_hidden = tt_arena_reserve(arena, backward ? floats(tokens * hidden) : 0);
-    shared->d_u = tt_arena_reserve(arena, backward ? floats(tokens * rank) : 0);
-    shared->d_u2 = tt_arena_reserve(arena, backward ? floats(tokens * rank) : 0);
+    shared->d_hidden = tt_arena_reserve(arena, backward ? tt_floats(tokens * hidden) : 0);
+    shared->d_u = tt_arena_reserve(arena, backward ? tt_floats(tokens * rank) : 0);
+    shared->d_u2 = tt_arena_reserve(arena, backward ? tt_floats(tokens * rank) : 0);
     /* The halves of a block never run at once, so their wide scratch shares its place. */
     size_t mark = tt_arena_mark(arena), wide = 0;
     if (wide_attention && backward) {
-        shared->d_context = tt_arena_reserve(arena, floats(tokens * hidden));
-        shared->d_qkv = tt_arena_reserve(arena, floats(tokens * 3 * hidden));
+        shared->d_context = tt_arena_reserve(arena, tt_floats(tokens * hidden));
+        shared->d_qkv = tt_arena_reserve(arena, tt_floats(tokens * 3 * hidden));
         wide = tt_arena_mark(arena) - mark;
         tt_arena_rewind(arena, mark);
     }
     if (wide_feed_forward) {
         int64_t inner = tokens * configuration->intermediate_size;
-        shared->activation = tt_arena_reserve(arena, floats(inner));
-        shared->d_activation = tt_arena_reserve(arena, backward ? floats(inner) : 0);
+        shared->activation = tt_arena_reserve(arena, tt_floats(inner));
+        shared->d_activation = tt_arena_reserve(arena, backward ? tt_floats(inner) : 0);
         wide = larger(wide, tt_arena_mark(arena) - mark);
         tt_arena_rewind(arena, mark);
     }
     tt_arena_reserve(arena, wide);
 }
 
-/* --- the maps of thin attention ------------------------------------------------------------------
- */
+/* --- the maps of thin attention --- */
 
 static int64_t score_map_size(const tt_encoder *encoder, const tt_encoder_block *block)
 {
@@ -371,9 +364,9 @@ static void reserve_maps(tt_encoder *encoder, size_t *offsets)
             const tt_encoder_block *block = &encoder->blocks[layer];
             if (block->attention_form == TT_THIN) {
                 offsets[4 * layer + 2 * pass] =
-                    tt_arena_reserve(&plan->maps, floats(score_map_size(encoder, block)));
+                    tt_arena_reserve(&plan->maps, tt_floats(score_map_size(encoder, block)));
                 offsets[4 * layer + 2 * pass + 1] =
-                    tt_arena_reserve(&plan->maps, floats(output_map_size(encoder, block)));
+                    tt_arena_reserve(&plan->maps, tt_floats(output_map_size(encoder, block)));
             }
         }
     }
@@ -497,8 +490,7 @@ void tt_encoder_explain(const tt_encoder *encoder, int layer, char *text, size_t
              tt_encoder_block_cost(encoder, layer, 1, TT_THIN, sequence));
 }
 
-/* --- running -----------------------------------------------------------------------------------
- */
+/* --- running --- */
 
 void tt_encoder_materialise(tt_encoder *encoder)
 {

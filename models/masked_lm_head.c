@@ -32,11 +32,6 @@ void tt_masked_lm_head_initialize(tt_masked_lm_head *head, uint64_t seed)
     tt_parameters_fill(encoder->parameters, head->bias, 0.0f);
 }
 
-static size_t floats(int64_t count)
-{
-    return (size_t)count * sizeof(float);
-}
-
 tt_status tt_masked_lm_head_plan(tt_masked_lm_head *head, int64_t count, tt_error *error)
 {
     int64_t hidden = head->encoder->configuration.hidden_size;
@@ -50,12 +45,12 @@ tt_status tt_masked_lm_head_plan(tt_masked_lm_head *head, int64_t count, tt_erro
     size_t *wide[] = {&head->gathered, &head->inner, &head->activation, &head->normalized,
                       &head->d_output};
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
-        *wide[i] = tt_arena_reserve(arena, floats(count * hidden));
+        *wide[i] = tt_arena_reserve(arena, tt_floats(count * hidden));
     }
-    head->u = tt_arena_reserve(arena, floats(count * head->transform.rank));
-    head->d_u = tt_arena_reserve(arena, floats(count * head->transform.rank));
-    head->deviation = tt_arena_reserve(arena, floats(count));
-    head->logits = tt_arena_reserve(arena, floats(head->chunk * vocabulary));
+    head->u = tt_arena_reserve(arena, tt_floats(count * head->transform.rank));
+    head->d_u = tt_arena_reserve(arena, tt_floats(count * head->transform.rank));
+    head->deviation = tt_arena_reserve(arena, tt_floats(count));
+    head->logits = tt_arena_reserve(arena, tt_floats(head->chunk * vocabulary));
     return tt_arena_allocate(arena, "the masked-language-model head", error);
 }
 
@@ -84,18 +79,6 @@ static tt_residual_norm norm_of(const tt_masked_lm_head *head, int64_t rows)
                              configuration->layer_norm_epsilon, state);
 }
 
-static void multiply(tt_device *device, bool transpose_a, bool transpose_b, tt_matrix a,
-                     tt_matrix b, float beta, tt_matrix c)
-{
-    device->ops->multiply(device, &(tt_product){.transpose_a = transpose_a,
-                                                .transpose_b = transpose_b,
-                                                .alpha = 1.0f,
-                                                .beta = beta,
-                                                .a = a,
-                                                .b = b,
-                                                .c = c});
-}
-
 /* Rows [first, first + output.rows) of the masked positions, from t to loss and back to d t. */
 static void run_chunk(tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs, int64_t first,
                       tt_matrix output, tt_matrix d_output)
@@ -107,7 +90,7 @@ static void run_chunk(tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs
     tt_matrix logits = view(head, head->logits, output.rows, vocabulary);
     tt_matrix word =
         tt_matrix_f32(tt_parameters_value(parameters, encoder->word), vocabulary, output.columns);
-    multiply(device, false, true, output, word, 0.0f, logits);
+    tt_linear_multiply(device, false, true, output, word, 0.0f, logits);
     tt_cross_entropy loss = {.logits = logits,
                              .bias = tt_parameters_value(parameters, head->bias),
                              .bias_gradient = tt_parameters_gradient(parameters, head->bias),
@@ -119,8 +102,8 @@ static void run_chunk(tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs
     if (d_output.data) {
         tt_matrix d_word = word;
         d_word.data = tt_parameters_gradient(parameters, encoder->word);
-        multiply(device, true, false, logits, output, 1.0f, d_word);
-        multiply(device, false, false, logits, word, 0.0f, d_output);
+        tt_linear_multiply(device, true, false, logits, output, 1.0f, d_word);
+        tt_linear_multiply(device, false, false, logits, word, 0.0f, d_output);
     }
 }
 

@@ -30,11 +30,6 @@ void tt_sentence_head_initialize(tt_sentence_head *head, uint64_t seed)
                          tt_configuration_deviation(configuration, &head->classifier), seed);
 }
 
-static size_t floats(int64_t count)
-{
-    return (size_t)count * sizeof(float);
-}
-
 /* The row of each sequence's first token, for sequences of the planned length. */
 static tt_status fill_first_rows(tt_sentence_head *head, int64_t batch, tt_error *error)
 {
@@ -64,11 +59,11 @@ tt_status tt_sentence_head_plan(tt_sentence_head *head, int64_t batch, int64_t s
     head->first_rows = tt_arena_reserve(arena, (size_t)batch * sizeof(int32_t));
     size_t *wide[] = {&head->gathered, &head->pooled, &head->dropped, &head->d_pooled};
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
-        *wide[i] = tt_arena_reserve(arena, floats(batch * hidden));
+        *wide[i] = tt_arena_reserve(arena, tt_floats(batch * hidden));
     }
-    head->u = tt_arena_reserve(arena, floats(batch * head->pooler.rank));
-    head->d_u = tt_arena_reserve(arena, floats(batch * head->pooler.rank));
-    head->logits = tt_arena_reserve(arena, floats(batch * head->classes));
+    head->u = tt_arena_reserve(arena, tt_floats(batch * head->pooler.rank));
+    head->d_u = tt_arena_reserve(arena, tt_floats(batch * head->pooler.rank));
+    head->logits = tt_arena_reserve(arena, tt_floats(batch * head->classes));
     TT_TRY(tt_arena_allocate(arena, "the sentence head", error));
     return fill_first_rows(head, batch, error);
 }
