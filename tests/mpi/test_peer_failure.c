@@ -70,13 +70,13 @@ static void test_stopped_rank(void **state)
     (void)state;
     for (int rank = 0; rank < 2; rank++) {
         char expected[64];
-        program started = start_endless(rank == 0 ? "stopped0" : "stopped1", "3");
+        program started = start_endless(rank == 0 ? "stopped0" : "stopped1", "10");
         assert_int_equal(kill(rank_process(rank), SIGSTOP), 0);
         training_end end = end_training(&started, FAILURE_SECONDS);
         snprintf(expected, sizeof expected, "rank %d on ", 1 - rank);
         expect_training_failure(&end, expected);
         expect_training_failure(&end, " stands still: ");
-        expect_training_failure(&end, " for more than 3 s (TTRAIN_WATCHDOG_SECONDS)");
+        expect_training_failure(&end, " for more than 10 s (TTRAIN_WATCHDOG_SECONDS)");
         if (!strstr(end.log, "waiting for the other ranks") &&
             !strstr(end.log, "all-reduce of gradients")) {
             fail_msg("expected what the rank waited for: %s", end_of(end.log));
