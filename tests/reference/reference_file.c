@@ -242,6 +242,7 @@ static tt_status open_dataset(const tt_reference_file *file, const char *dataset
     }
     hsize_t extent[H5S_MAX_RANK] = {0};
     hid_t space = H5Dget_space(*handle);
+    *shape = (tt_reference_shape){0};
     shape->dimensions = H5Sget_simple_extent_dims(space, extent, NULL);
     shape->count = H5Sget_simple_extent_npoints(space);
     H5Sclose(space);
