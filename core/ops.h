@@ -3,8 +3,10 @@
  * Conventions
  *  - Matrices are row-major views on device memory. `tokens` are rows: batch * sequence, the row of
  *    sequence b, position s being b * sequence + s.
- *  - Activations have the device's compute type; parameters, their gradients, statistics and
- *    everything the optimizer touches are f32.
+ *  - Activations, and what a product multiplies them with (weights, factors of tensor trains), have
+ *    the device's compute type; parameters, their gradients, statistics and everything the
+ * optimizer touches are f32. So a, b of a large product have one type, and c may be f32 beside bf16
+ * a, b.
  *  - Operations named *_backward ADD to parameter gradients (micro-batches accumulate) and
  * OVERWRITE gradients of activations, unless they say otherwise.
  *  - Results do not depend on timing: every sum has a fixed order for a given number of threads.
@@ -24,33 +26,54 @@ typedef struct {
     tt_type type;
 } tt_matrix;
 
-/* A dense f32 view with stride == columns. */
+/* A dense view with stride == columns. */
+static inline tt_matrix tt_matrix_dense(void *data, int64_t rows, int64_t columns, tt_type type)
+{
+    return (tt_matrix){data, rows, columns, columns, type};
+}
+
 static inline tt_matrix tt_matrix_f32(float *data, int64_t rows, int64_t columns)
 {
-    return (tt_matrix){data, rows, columns, columns, TT_F32};
+    return tt_matrix_dense(data, rows, columns, TT_F32);
 }
 
-/* The view on columns [first, first + count) of `matrix`; f32. */
+/* The element at `row` and `column`; NULL where the view has no memory and begins there. */
+static inline void *tt_matrix_at(tt_matrix matrix, int64_t row, int64_t column)
+{
+    return (char *)matrix.data + tt_type_bytes(matrix.type, row * matrix.stride + column);
+}
+
+/* The view on columns [first, first + count) of `matrix`. */
 static inline tt_matrix tt_matrix_columns(tt_matrix matrix, int64_t first, int64_t count)
 {
-    return (tt_matrix){(float *)matrix.data + first, matrix.rows, count, matrix.stride, TT_F32};
+    matrix.data = tt_matrix_at(matrix, 0, first);
+    matrix.columns = count;
+    return matrix;
 }
 
-/* The view on rows [first, first + count) of `matrix`; f32. */
+/* The view on rows [first, first + count) of `matrix`. */
 static inline tt_matrix tt_matrix_rows(tt_matrix matrix, int64_t first, int64_t count)
 {
-    return (tt_matrix){(float *)matrix.data + first * matrix.stride, count, matrix.columns,
-                       matrix.stride, TT_F32};
+    matrix.data = tt_matrix_at(matrix, first, 0);
+    matrix.rows = count;
+    return matrix;
 }
 
-/* c = alpha op(a) op(b) + beta c, op being the transpose where asked. */
+/* c = alpha op(a) op(b) + beta c, op being the transpose where asked; a and b have the same type.
+ * An epilogue saves a pass over c where the device has one product for both: multiply alone takes
+ * it, TT_EPILOGUE_GELU with beta 0 alone. */
 typedef struct {
     bool transpose_a, transpose_b;
     float alpha, beta;
     tt_matrix a, b, c;
+    tt_epilogue epilogue;
+    const float *bias;     /* [columns of c] */
+    tt_matrix before_gelu; /* shape and type of c: what gelu_backward needs */
+    tt_gelu gelu;
 } tt_product;
 
-/* target = source (or target += source), element by element; shapes equal, strides free. */
+/* target = source (or target += source), element by element; shapes equal, strides free. On a CUDA
+ * device the types may differ: values are rounded to the target's. */
 typedef struct {
     tt_matrix source, target;
     bool accumulate;
@@ -67,8 +90,6 @@ typedef struct {
     int64_t rows, rank;
     float threshold;
 } tt_scaled_core;
-
-typedef enum { TT_GELU_ERF, TT_GELU_TANH } tt_gelu;
 
 /* What LayerNorm's forward pass leaves for its backward pass. */
 typedef struct {

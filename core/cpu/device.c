@@ -61,6 +61,12 @@ static void release(tt_device *device, void *memory)
     free(memory);
 }
 
+static void memory(tt_device *device, size_t *available, size_t *total)
+{
+    (void)device;
+    *available = *total = 0;
+}
+
 static void copy_in(tt_device *device, void *device_memory, const void *host, size_t bytes)
 {
     (void)device;
@@ -71,6 +77,12 @@ static void copy_out(tt_device *device, void *host, const void *device_memory, s
 {
     (void)device;
     memcpy(host, device_memory, bytes);
+}
+
+static void copy(tt_device *device, void *to, const void *from, size_t bytes)
+{
+    (void)device;
+    memcpy(to, from, bytes);
 }
 
 static void zero(tt_device *device, void *device_memory, size_t bytes)
@@ -87,6 +99,20 @@ static void zero(tt_device *device, void *device_memory, size_t bytes)
 static void synchronize(tt_device *device)
 {
     (void)device;
+}
+
+static tt_status check(tt_device *device, tt_error *error)
+{
+    (void)device;
+    (void)error;
+    return TT_OK;
+}
+
+/* Transfers have finished when they return, so their slots have nothing to wait for. */
+static void settled(tt_device *device, int slot)
+{
+    (void)device;
+    (void)slot;
 }
 
 static void destroy(tt_device *device)
@@ -134,14 +160,29 @@ tt_status tt_device_create_cpu(int threads, tt_device **device, tt_error *error)
         *created = (tt_device){.name = "cpu",
                                .ops = &tt_cpu_ops,
                                .threads = settle_threads(threads),
+                               .compute = TT_F32,
                                .state = state,
                                .allocate = allocate,
                                .release = release,
+                               .memory = memory,
+                               .allocate_host = allocate,
+                               .release_host = release,
                                .copy_in = copy_in,
                                .copy_out = copy_out,
+                               .copy = copy,
                                .zero = zero,
                                .synchronize = synchronize,
-                               .destroy = destroy};
+                               .check = check,
+                               .destroy = destroy,
+                               .uploads_begin = settled,
+                               .upload = copy_in,
+                               .uploads_end = settled,
+                               .uploads_wait = settled,
+                               .uploads_used = settled,
+                               .uploads_settled = settled,
+                               .download = copy_out,
+                               .downloads_end = settled,
+                               .downloads_settled = settled};
         state->scratch_floats = (size_t)created->threads * TT_CPU_THREAD_SCRATCH;
         state->scratch = allocate(created, state->scratch_floats * sizeof(float));
     }

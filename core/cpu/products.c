@@ -39,8 +39,18 @@ static void run_product(const tt_product *product)
 
 void tt_cpu_multiply(tt_device *device, const tt_product *product)
 {
-    (void)device;
+    if (product->epilogue == TT_EPILOGUE_GELU) {
+        assert(product->beta == 0.0f);
+        tt_product sum = *product;
+        sum.c = product->before_gelu;
+        run_product(&sum);
+        tt_cpu_gelu_forward(device, product->gelu, sum.c, product->bias, product->c);
+        return;
+    }
     run_product(product);
+    if (product->epilogue == TT_EPILOGUE_BIAS) {
+        tt_cpu_add_bias(device, product->c, product->bias);
+    }
 }
 
 void tt_cpu_multiply_group(tt_device *device, const tt_product *products, int count)
