@@ -65,15 +65,15 @@ leave_out() {
     left_out+=("$1: $2")
 }
 
-# build PRESET [OPTION...]: into build/PRESET.
+# build FOLDER PRESET [OPTION...]: into build/FOLDER.
 build() {
-    local preset=$1 generator=()
-    shift
-    if [[ ! -e "build/$preset/CMakeCache.txt" ]]; then
+    local folder=build/$1 preset=$2 generator=()
+    shift 2
+    if [[ ! -e "$folder/CMakeCache.txt" ]]; then
         generator=(-G Ninja)
     fi
-    cmake --preset "$preset" "${generator[@]}" -DTTRAIN_WERROR=ON "$@" >/dev/null &&
-        cmake --build "build/$preset" --parallel "$cores"
+    cmake --preset "$preset" -B "$folder" "${generator[@]}" -DTTRAIN_WERROR=ON "$@" >/dev/null &&
+        cmake --build "$folder" --parallel "$cores"
 }
 
 # Adds what CTest counted to the sums of all suites.
@@ -150,7 +150,7 @@ run_fuzzers() {
 }
 
 plain_suite() {
-    stage "build/cpu" build cpu || return 0
+    stage "build/cpu" build cpu cpu || return 0
     if ! tests/interop/run.sh --install-only >"$logs/interop.log" 2>&1; then
         leave_out interop "the Python packages could not be installed: $(tail -n 1 "$logs/interop.log")"
     elif [[ "${TTRAIN_INTEROP_TORCH:-0}" != 1 ]]; then
@@ -161,7 +161,7 @@ plain_suite() {
 
 sanitized_suite() {
     local preset=$1
-    if stage "build/$preset" build "$preset"; then
+    if stage "build/$preset" build "$preset" "$preset"; then
         stage "tests under $preset" suite "$preset" --label-exclude '^interop$' || true
     fi
 }
@@ -184,7 +184,7 @@ source_checks() {
 fuzzers() {
     if ! command -v clang >/dev/null; then
         leave_out "fuzzers" "no clang"
-    elif stage "build/fuzz" build asan -B build/fuzz -DTTRAIN_FUZZERS=ON \
+    elif stage "build/fuzz" build fuzz asan -DTTRAIN_FUZZERS=ON \
         -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++; then
         stage "fuzzers, $fuzz_seconds s each" run_fuzzers || true
     fi
