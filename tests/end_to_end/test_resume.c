@@ -133,7 +133,7 @@ static program start_and_signal(int ranks, const char *output, int number, int r
     program started = start_training(
         &(training){.ranks = ranks,
                     .arguments = {argument, STEADY, "phases.0.steps=1000000"},
-                    .mpirun_arguments = {"--mca", "odls_base_sigkill_timeout", "50"}});
+                    .mpirun_arguments = {"--mca", "odls_base_sigkill_timeout", "15"}});
     assert_true(wait_for_lines(&started, output, 7, &status));
     assert_int_equal(kill(rank < 0 ? started.pid : rank_process(rank), number), 0);
     return started;
@@ -205,7 +205,8 @@ static void test_sigusr1_to_the_launcher(void **state)
 }
 
 /* mpirun passes SIGTERM on and kills the ranks a second later, or what it was told; it waits that
- * long in any case, and its own status says that it was ended. */
+ * long in any case, its own status says that it was ended, and the ranks' last lines may get lost.
+ */
 static void test_sigterm_to_the_launcher(void **state)
 {
     (void)state;
