@@ -66,7 +66,8 @@ const void *tt_cuda_constant(tt_device *device, const void *host, size_t bytes);
         }                                                                                          \
     } while (0)
 #define TT_SHARED(type, name)                                                                      \
-    type &name = *static_cast<type *>(simulator_shared(sizeof(type), alignof(type), __COUNTER__))
+    static char name##_key;                                                                        \
+    type &name = *static_cast<type *>(simulator_shared(sizeof(type), alignof(type), &name##_key))
 #define TT_SHARED_ARRAY(type, name)                                                                \
     type *const name = static_cast<type *>(simulator_dynamic_shared())
 #else
