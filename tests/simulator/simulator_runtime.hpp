@@ -50,6 +50,11 @@ cudaError_t simulator_enqueue_polled(cudaStream_t stream, const char *name,
                                      std::function<std::function<bool()>()> start,
                                      std::vector<simulator_range> ranges);
 
+/* Called by work that finds the addresses of its operands only when it runs (pointer arrays in
+ * device memory): checks these ranges as simulator_enqueue and the stream do those named before.
+ * `name` is that of the call. */
+void simulator_touch(const char *name, const std::vector<simulator_range> &ranges);
+
 /* For a library call that synchronises or allocates: with a stream of this thread in capture it
  * invalidates the capture, prints a line that names the call, and returns the error that the call
  * should return; else cudaSuccess. */
