@@ -31,7 +31,7 @@ static inline size_t tt_type_size(tt_type type)
 /* Bytes of `count` numbers. */
 static inline size_t tt_type_bytes(tt_type type, int64_t count)
 {
-    return (size_t)count * (type == TT_BF16 ? 2 : sizeof(float));
+    return (size_t)count * tt_type_size(type);
 }
 
 /* Bytes of `count` f32 numbers. */

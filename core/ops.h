@@ -59,6 +59,12 @@ static inline tt_matrix tt_matrix_rows(tt_matrix matrix, int64_t first, int64_t 
     return matrix;
 }
 
+typedef enum { TT_GELU_ERF, TT_GELU_TANH } tt_gelu;
+
+/* What a product does to c last: c += bias on every row; or, before_gelu being that sum, c =
+ * gelu(before_gelu). */
+typedef enum { TT_EPILOGUE_NONE, TT_EPILOGUE_BIAS, TT_EPILOGUE_GELU } tt_epilogue;
+
 /* c = alpha op(a) op(b) + beta c, op being the transpose where asked; a and b have the same type.
  * An epilogue saves a pass over c where the device has one product for both: multiply alone takes
  * it, TT_EPILOGUE_GELU with beta 0 alone. */
