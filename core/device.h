@@ -69,7 +69,8 @@ struct tt_device {
     void (*copy)(tt_device *device, void *to, const void *from, size_t bytes);
     void (*zero)(tt_device *device, void *device_memory, size_t bytes);
     void (*synchronize)(tt_device *device);
-    /* Says why the first call that failed did; what still runs is waited for. TT_OK if none did. */
+    /* Says why the first call that failed did; TT_OK where none did so far. Waits for nothing: what
+     * still runs may fail later. */
     tt_status (*check)(tt_device *device, tt_error *error);
     void (*destroy)(tt_device *device);
 

@@ -1,5 +1,6 @@
 /* The CUDA device from outside core/: how it is made, and its stream for NCCL. Plain C; exists in
- * builds for CUDA and for the simulator (TTRAIN_CUDA is defined in both). */
+ * builds for CUDA and for the simulator, which define TTRAIN_CUDA. A process uses one ordinal, from
+ * the thread that made the device. */
 #ifndef TT_CORE_CUDA_CUDA_H
 #define TT_CORE_CUDA_CUDA_H
 

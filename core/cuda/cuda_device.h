@@ -10,6 +10,7 @@
 #include <cuda_runtime.h>
 
 extern "C" {
+#include "core/cuda/cuda.h"
 #include "core/ops.h"
 }
 
@@ -17,11 +18,16 @@ extern "C" {
 typedef struct tt_cuda_state {
     int ordinal; /* of the device in this process */
     int multiprocessors;
+    char name[32];            /* "cuda:0" */
+    char hardware[256];       /* "NVIDIA H200" */
     cudaStream_t stream;      /* all operations, in order */
     cudaStream_t copy_stream; /* batches on their way up */
+    /* A slot's uploads have arrived; its target is no longer read; its downloads have arrived. */
+    cudaEvent_t uploaded[TT_TRANSFER_SLOTS], used[TT_TRANSFER_SLOTS], downloaded[TT_TRANSFER_SLOTS];
     cublasHandle_t blas;
     cublasLtHandle_t blas_lt;
     bool tf32;                /* products of f32 operands may round them to TF32 */
+    bool capturing;           /* between capture_begin and capture_end */
     bool failed;              /* an earlier call failed: nothing is launched any more */
     tt_error failure;         /* what the first failed call said */
     void *products_workspace; /* of cuBLAS, fixed so that a captured step may use it */
@@ -29,6 +35,7 @@ typedef struct tt_cuda_state {
     float *scratch; /* device memory for partial sums of reductions */
     size_t scratch_floats;
     struct tt_cuda_constants *constants;
+    struct tt_cuda_products *products; /* algorithms chosen so far */
 } tt_cuda_state;
 
 static inline tt_cuda_state *tt_cuda(const tt_device *device)
@@ -41,10 +48,20 @@ static inline tt_cuda_state *tt_cuda(const tt_device *device)
 bool tt_cuda_good(tt_device *device, cudaError_t status, const char *what);
 bool tt_cublas_good(tt_device *device, cublasStatus_t status, const char *what);
 
+/* Notes a failure in words. */
+void tt_cuda_refuse(tt_device *device, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* The address of `bytes` in device memory that hold what `host` holds. Tables of operands are the
  * same at every step: they go up when first seen, in the eager step before a capture, and are found
  * by their content after that. NULL, with the failure noted, where a capture meets a new one. */
 const void *tt_cuda_constant(tt_device *device, const void *host, size_t bytes);
+
+/* Of a new device, in this order, and of one that goes; each releases what it finds, NULL too. */
+bool tt_cuda_constants_create(tt_device *device);
+void tt_cuda_constants_destroy(tt_device *device);
+bool tt_cuda_products_create(tt_device *device);
+void tt_cuda_products_destroy(tt_device *device);
 
 /* TT_LAUNCH(device, grid, block, shared_bytes, kernel, arguments...): puts a kernel into the
  * device's stream. `kernel` is a name; an instance of a template is given one first:
