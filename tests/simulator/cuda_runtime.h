@@ -370,34 +370,14 @@ static inline float normcdff(float x)
 {
     return 0.5F * erfcf(-x * 0.70710678118654752F);
 }
-static inline float __expf(float x)
-{
-    return expf(x);
-}
-static inline float __exp10f(float x)
-{
-    return powf(10.0F, x);
-}
-static inline float __logf(float x)
-{
-    return logf(x);
-}
-static inline float __log2f(float x)
-{
-    return log2f(x);
-}
-static inline float __powf(float x, float y)
-{
-    return powf(x, y);
-}
-static inline float __sinf(float x)
-{
-    return sinf(x);
-}
-static inline float __cosf(float x)
-{
-    return cosf(x);
-}
+/* Macros, because the C library declares functions of these names. */
+#define __expf(x) expf(x)
+#define __exp10f(x) powf(10.0F, x)
+#define __logf(x) logf(x)
+#define __log2f(x) log2f(x)
+#define __powf(x, y) powf(x, y)
+#define __sinf(x) sinf(x)
+#define __cosf(x) cosf(x)
 static inline float __fdividef(float x, float y)
 {
     return x / y;
