@@ -1,6 +1,7 @@
 #include "launch/pretrain.h"
 
 #include "launch/command_line.h"
+#include "launch/stop_signal.h"
 #include "launch/storage.h"
 #include "launch/trainer.h"
 
@@ -11,29 +12,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static volatile int stop_signal;
-
-static void on_signal(int number)
-{
-    stop_signal = number;
-}
-
-/* The step that runs is finished, a checkpoint written, and the program ends in good order. A
- * second SIGINT ends it at once. SIGUSR1 is what batch systems send ahead of the end of a job. */
-static void watch_signals(void)
-{
-    struct sigaction action = {.sa_handler = on_signal};
-    sigemptyset(&action.sa_mask);
-    action.sa_flags = SA_RESTART;
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGUSR1, &action, NULL);
-    action.sa_flags = (int)(SA_RESTART | SA_RESETHAND);
-    sigaction(SIGINT, &action, NULL);
-    /* Of both, the write that failed says more. */
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN);
-}
 
 typedef struct {
     bool resume;
@@ -395,7 +373,7 @@ int tt_pretrain_main(int argc, char **argv)
         .purpose = "Trains a model by a recipe, on one process or, under mpirun, on many. Losses, "
                    "checkpoints and the resolved recipe go to the recipe's output folder. SIGTERM, "
                    "SIGINT and SIGUSR1 finish the step, write a checkpoint and end with status 0.",
-        .example = "mpirun -np 2 ttrain pretrain recipes/wikitext_small/tensor_train.yaml seed=2",
+        .example = "mpirun -np 2 ttrain pretrain recipes/wikitext_small/recipe.yaml seed=2",
         .options = table,
         .option_count = sizeof table / sizeof *table,
         .minimum_arguments = 1,
@@ -406,11 +384,14 @@ int tt_pretrain_main(int argc, char **argv)
         return exit_status;
     }
     options.resume = options.resume || options.resume_from;
-    tt_run run = {0};
-    tt_trainer trainer = {.run = &run, .stop_signal = &stop_signal};
+    tt_run run = {.world = {.size = 1, .local_size = 1}};
+    tt_trainer trainer = {.run = &run, .stop_signal = tt_stop_signal()};
     tt_error error = {0};
-    watch_signals();
-    tt_status status = tt_world_join(&run.world, &error);
+    /* Of both, a signal and a write that failed, the write says more. */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    tt_status status = tt_stop_signal_watch(&error);
+    status = status == TT_OK ? tt_world_join(&run.world, &error) : status;
     status = status == TT_OK ? set_up(&trainer, arguments, count, &options, &error) : status;
     if (status == TT_OK && !options.check_only) {
         status = train(&trainer, &error);

@@ -333,7 +333,7 @@ static tt_status advance(tt_trainer *trainer, bool *stopped, tt_error *error)
 {
     double begin = tt_clock_seconds();
     tt_batch *batch;
-    *stopped = *trainer->stop_signal != 0;
+    *stopped = atomic_load(trainer->stop_signal) != 0;
     TT_TRY(tt_step_next(&trainer->step, trainer->loader, &batch, stopped, error));
     tt_step_run(&trainer->step, trainer->state.step, trainer->state.phase_step);
     tt_step_result result = tt_step_read(&trainer->step);

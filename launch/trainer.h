@@ -15,6 +15,8 @@
 #include "launch/run.h"
 #include "launch/step.h"
 
+#include <stdatomic.h>
+
 typedef enum { TT_TRAINER_FINISHED, TT_TRAINER_STOPPED } tt_trainer_end;
 
 typedef struct {
@@ -22,9 +24,9 @@ typedef struct {
     tt_training_state state;
     char checkpoints[TT_CHECKPOINT_PATH]; /* folder */
     char metrics_path[TT_CHECKPOINT_PATH];
-    tt_metrics *metrics;             /* rank 0 only */
-    tt_progress progress;            /* rank 0 only */
-    const volatile int *stop_signal; /* becomes not 0 when the run is asked to end */
+    tt_metrics *metrics;           /* rank 0 only */
+    tt_progress progress;          /* rank 0 only */
+    const atomic_int *stop_signal; /* becomes not 0 when the run is asked to end */
     bool loss_checked;     /* the first step's loss was held against that of a uniform guess */
     double started;        /* seconds: clock when the trainer began */
     tt_watchdog *watchdog; /* while tt_trainer_run runs */
