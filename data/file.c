@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +75,36 @@ tt_status tt_file_read(const char *path, size_t limit, void **bytes, size_t *siz
     return status;
 }
 
+/* Makes the folders on the way to the first `length` bytes of `path`, these included. */
+static tt_status make_folders(const char *path, size_t length, tt_error *error)
+{
+    char part[PATH_MAX];
+    if (length == 0 || length >= sizeof part) {
+        return tt_error_set(error, TT_INVALID_INPUT, "'%.200s': not a path of a folder", path);
+    }
+    for (size_t i = 1; i <= length; i++) {
+        if (i < length && path[i] != '/') {
+            continue;
+        }
+        memcpy(part, path, i);
+        part[i] = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST) {
+            return tt_error_set(error, TT_IO_FAILED, "%s: cannot be made: %s", part,
+                                strerror(errno));
+        }
+    }
+    struct stat status;
+    if (stat(part, &status) != 0 || !S_ISDIR(status.st_mode)) {
+        return tt_error_set(error, TT_IO_FAILED, "%s: expected a folder, found a file", part);
+    }
+    return TT_OK;
+}
+
+tt_status tt_file_make_folder(const char *path, tt_error *error)
+{
+    return make_folders(path, strlen(path), error);
+}
+
 struct tt_file_output {
     FILE *stream;
     char *path;
@@ -103,8 +134,12 @@ static tt_status open_output(tt_file_output *output, const char *path, tt_error 
     if (output->path == NULL || (output->temporary == NULL && !direct)) {
         return tt_error_set(error, TT_OUT_OF_MEMORY, "%s: no memory", path);
     }
+    const char *name = strrchr(path, '/');
     if (!direct) {
         snprintf(output->temporary, size, "%s.tmp%ld", path, (long)getpid());
+        if (name != NULL && name > path) {
+            TT_TRY(make_folders(path, (size_t)(name - path), error));
+        }
     }
     output->stream = fopen(direct ? path : output->temporary, "wb");
     if (output->stream == NULL) {

@@ -11,8 +11,11 @@
 /* Reads a whole file; the caller frees `*bytes`. A file of more than `limit` bytes is refused. */
 tt_status tt_file_read(const char *path, size_t limit, void **bytes, size_t *size, tt_error *error);
 
-/* Writes a whole file under a temporary name beside `path`, syncs it, and renames it. A device or a
- * pipe is written to directly. */
+/* Makes a folder and those above it; one that is there is fine. */
+tt_status tt_file_make_folder(const char *path, tt_error *error);
+
+/* Writes a whole file under a temporary name beside `path`, syncs it, and renames it; makes the
+ * folder where there is none. A device or a pipe is written to directly. */
 tt_status tt_file_write(const char *path, const void *bytes, size_t size, tt_error *error);
 
 /* The same for a file that is written as a stream: nothing stands at `path` before the commit. */

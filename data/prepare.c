@@ -7,11 +7,9 @@
 #include "data/shard_set.h"
 #include "data/token_pool.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { PATH_LIMIT = 4096, SPLIT_STREAM = 0 };
 
@@ -138,9 +136,7 @@ static tt_shard_info shard_info(const preparation *preparation)
 static tt_status start_splits(preparation *preparation, tt_error *error)
 {
     const tt_prepare_options *options = preparation->options;
-    if (mkdir(options->output, 0777) != 0 && errno != EEXIST) {
-        return tt_error_set(error, TT_IO_FAILED, "%s: %s", options->output, strerror(errno));
-    }
+    TT_TRY(tt_file_make_folder(options->output, error));
     if (!options->overwrite) {
         TT_TRY(tt_shard_set_refuse_existing(options->output, "train", error));
         TT_TRY(tt_shard_set_refuse_existing(options->output, "validation", error));

@@ -1,3 +1,4 @@
+#include "data/file.h"
 #include "launch/checkpoint_files.h"
 
 #include <dirent.h>
@@ -138,7 +139,7 @@ static bool finish_rename(const char *folder, const char *temporary, const char 
 
 tt_status tt_checkpoint_prepare(const char *folder, tt_error *error)
 {
-    TT_TRY(tt_storage_make_folder(folder, error));
+    TT_TRY(tt_file_make_folder(folder, error));
     DIR *entries = opendir(folder);
     if (entries == NULL) {
         return system_failed(folder, "cannot be opened", error);

@@ -1,5 +1,6 @@
 #include "launch/pretrain.h"
 
+#include "data/file.h"
 #include "launch/command_line.h"
 #include "launch/stop_signal.h"
 #include "launch/storage.h"
@@ -63,7 +64,7 @@ static tt_status open_output(tt_trainer *trainer, tt_error *error)
     const tt_recipe *recipe = &trainer->run->recipe;
     char path[TT_CHECKPOINT_PATH];
     join_path(path, recipe->output, "recipe.yaml");
-    TT_TRY(tt_storage_make_folder(recipe->output, error));
+    TT_TRY(tt_file_make_folder(recipe->output, error));
     TT_TRY(tt_checkpoint_prepare(trainer->checkpoints, error));
     TT_TRY(tt_recipe_save(recipe, path, error));
     return tt_metrics_open(trainer->metrics_path, trainer->state.step, &trainer->metrics, error);

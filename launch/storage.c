@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,30 +150,6 @@ tt_status tt_storage_sync_folder(const char *path, tt_error *error)
     }
     close(descriptor);
     return status;
-}
-
-tt_status tt_storage_make_folder(const char *path, tt_error *error)
-{
-    char part[PATH_MAX];
-    size_t length = strlen(path);
-    if (length == 0 || length >= sizeof part) {
-        return tt_error_set(error, TT_INVALID_INPUT, "'%.200s': not a path of a folder", path);
-    }
-    for (size_t i = 1; i <= length; i++) {
-        if (path[i] != '/' && path[i] != '\0') {
-            continue;
-        }
-        memcpy(part, path, i);
-        part[i] = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST) {
-            return failed(part, "cannot be made", error);
-        }
-    }
-    struct stat status;
-    if (stat(path, &status) != 0 || !S_ISDIR(status.st_mode)) {
-        return tt_error_set(error, TT_IO_FAILED, "%s: expected a folder, found a file", path);
-    }
-    return TT_OK;
 }
 
 tt_status tt_storage_remove_folder(const char *path, tt_error *error)

@@ -369,8 +369,9 @@ static void test_synthetic(void **state)
     assert_int_equal(reading.counts.documents, 20);
     assert_null(strchr(reading.text, '%'));
     free(reading.text);
-    expect_failure(tt_synthetic_write(1, 1, scratch_path("no/folder"), &bytes, &error), &error,
-                   "No such file");
+    expect_success(tt_synthetic_write(1, 1, scratch_path("new/folder/x"), &bytes, &error), &error);
+    expect_failure(tt_synthetic_write(1, 1, scratch_path("new/folder/x/y"), &bytes, &error), &error,
+                   "expected a folder, found a file");
     expect_failure(tt_synthetic_write(100000, 1, "/dev/full", &bytes, &error), &error, "/dev/full");
 }
 

@@ -268,9 +268,10 @@ static void test_failing_input(void **state)
         "dump.xml: line 7: broken");
     line_source source;
     start_lines(&source, 2000);
+    scratch_write(scratch_path("file"), "", 0);
     expect_failure(tt_tokenizer_train(&options, next_line, &source,
-                                      scratch_path("no/such/folder/x.model"), &error),
-                   &error, "No such file or directory");
+                                      scratch_path("file/folder/x.model"), &error),
+                   &error, "Not a directory");
 }
 
 /* One line of a megabyte, without a space in half of it. */
