@@ -27,7 +27,8 @@ typedef struct {
 template <typename T, int W> struct tt_attention_room {
     static constexpr int EDGE = tt_tile<T>::EDGE, WARPS = tt_tile<T>::WARPS;
     static constexpr int LD = W + tt_tile<T>::PAD, LD_P = EDGE + tt_tile<T>::PAD;
-    static constexpr int KEEP = 32; /* words a warp */
+    static constexpr int KEEP = 32;                  /* words a warp */
+    static constexpr int STEP = W > 128 ? 32 : EDGE; /* columns of scores in registers, backward */
 
     T *q, *d, *k, *v;      /* tiles [EDGE, W]; d is d_context */
     T *p;                  /* this warp's band of the tile of probabilities [EDGE, EDGE] */
@@ -138,17 +139,6 @@ static __device__ inline float tt_attention_multiplier(const tt_attention_room<T
     constexpr int WORDS = tt_attention_room<T, W>::EDGE / 32;
     uint32_t word = room.keep[row * WORDS + column / 32];
     return word >> (column % 32) & 1 ? frame.dropout.scale : 0.0f;
-}
-
-/* A number of each of this lane's rows. */
-template <typename T>
-static __device__ inline void tt_rows_get(const float *numbers, const tt_places<T> &places,
-                                          float (&mine)[TT_PART])
-{
-#pragma unroll
-    for (int i = 0; i < TT_PART; i++) {
-        mine[i] = numbers[places.row(i)];
-    }
 }
 
 /* From scores (without key_bias) of one tile of keys: probabilities relative to the largest score
@@ -312,6 +302,36 @@ tt_attention_context_again(const tt_attention_room<T, W> &room, const tt_attenti
     __syncwarp();
 }
 
+/* Adds to dq what STEP keys from `key` on of the tiles room.k and room.v give. */
+template <int STEP, typename T, int W>
+static __device__ inline void
+tt_attention_d_queries_step(const tt_attention_room<T, W> &room, const tt_attention_frame &frame,
+                            int key, int depth, int value_columns, const float (&log_sum)[TT_PART],
+                            const float (&delta)[TT_PART], tt_band<T, W> &dq)
+{
+    constexpr int LD = tt_attention_room<T, W>::LD, LD_P = tt_attention_room<T, W>::LD_P;
+    const T *k = room.k + key * LD, *v = room.v + key * LD;
+    tt_band<T, STEP> scores, d_scores;
+    tt_band_clear(scores);
+    tt_band_clear(d_scores);
+    tt_band_multiply<false, true>(scores, room.q + room.band * LD, LD, k, LD, depth, STEP);
+    tt_band_multiply<false, true>(d_scores, room.d + room.band * LD, LD, v, LD, value_columns,
+                                  STEP);
+#pragma unroll
+    for (int j = 0; j < STEP / TT_BAND; j++) {
+#pragma unroll
+        for (int i = 0; i < TT_PART; i++) {
+            int row = room.places.row(i), column = j * TT_BAND + room.places.column(i);
+            float probability = expf(scores.at(j, i) + room.key_bias[key + column] - log_sum[i]);
+            float d = d_scores.at(j, i) * tt_attention_multiplier(room, frame, row, key + column);
+            tt_store(room.p + row * LD_P + column, probability * (d - delta[i]));
+        }
+    }
+    __syncwarp();
+    tt_band_multiply<false, false>(dq, room.p, LD_P, k, LD, STEP, depth);
+    __syncwarp();
+}
+
 /* dq (with respect to q as it lies in its tile) of the block's queries, after
  * tt_attention_context_again. */
 template <typename T, int W>
@@ -321,7 +341,7 @@ tt_attention_d_queries(const tt_attention_room<T, W> &room, const tt_attention_f
                        int64_t entry, int head, int first_query, tt_band<T, W> &dq)
 {
     constexpr int EDGE = tt_attention_room<T, W>::EDGE, LD = tt_attention_room<T, W>::LD;
-    constexpr int LD_P = tt_attention_room<T, W>::LD_P;
+    constexpr int STEP = tt_attention_room<T, W>::STEP;
     int64_t first_token = entry * frame.sequence, end_token = first_token + frame.sequence;
     int64_t row = tt_attention_row(frame, entry, head) + first_query + room.band;
     float log_sum[TT_PART], delta[TT_PART];
@@ -336,26 +356,11 @@ tt_attention_d_queries(const tt_attention_room<T, W> &room, const tt_attention_f
             tt_attention_load_mask(room, frame, entry, key);
             __syncthreads();
         }
-        tt_band<T, EDGE> scores, d_scores;
-        tt_band_clear(scores);
-        tt_band_clear(d_scores);
-        tt_band_multiply<false, true>(scores, room.q + room.band * LD, LD, room.k, LD, depth, EDGE);
-        tt_band_multiply<false, true>(d_scores, room.d + room.band * LD, LD, room.v, LD,
-                                      value_columns, EDGE);
         tt_attention_draw(room, frame, row, key);
-        tt_attention_probabilities(room, log_sum, scores);
-#pragma unroll
-        for (int j = 0; j < EDGE / TT_BAND; j++) {
-#pragma unroll
-            for (int i = 0; i < TT_PART; i++) {
-                int at = room.places.row(i), column = j * TT_BAND + room.places.column(i);
-                float d = d_scores.at(j, i) * tt_attention_multiplier(room, frame, at, column);
-                tt_store(room.p + at * LD_P + column, scores.at(j, i) * (d - delta[i]));
-            }
+        for (int step = 0; step < EDGE; step += STEP) {
+            tt_attention_d_queries_step<STEP>(room, frame, step, depth, value_columns, log_sum,
+                                              delta, dq);
         }
-        __syncwarp();
-        tt_band_multiply<false, false>(dq, room.p, LD_P, room.k, LD, EDGE, depth);
-        __syncwarp();
     }
 }
 
@@ -380,45 +385,46 @@ static __device__ inline void tt_attention_draw_keys(const tt_attention_room<T, 
 }
 
 /* Adds to dk and dv of the block's keys, whose tiles room.k and room.v (and key_bias) are loaded,
- * what the tile of queries in room.q and room.d gives; room.first and room.second hold the queries'
- * log_sum_exp and delta. */
-template <typename T, int W>
+ * what STEP queries from `query` on of the tiles room.q and room.d give; room.first and room.second
+ * hold the queries' log_sum_exp and delta. */
+template <int STEP, typename T, int W>
 static __device__ inline void
-tt_attention_d_keys(const tt_attention_room<T, W> &room, const tt_attention_frame &frame, int depth,
-                    int value_columns, tt_band<T, W> &dk, tt_band<T, W> &dv)
+tt_attention_d_keys(const tt_attention_room<T, W> &room, const tt_attention_frame &frame, int query,
+                    int depth, int value_columns, tt_band<T, W> &dk, tt_band<T, W> &dv)
 {
-    constexpr int EDGE = tt_attention_room<T, W>::EDGE, LD = tt_attention_room<T, W>::LD;
-    constexpr int LD_P = tt_attention_room<T, W>::LD_P;
-    const uint16_t *keep = reinterpret_cast<const uint16_t *>(room.keep);
+    constexpr int LD = tt_attention_room<T, W>::LD, LD_P = tt_attention_room<T, W>::LD_P;
+    const uint16_t *keep = reinterpret_cast<const uint16_t *>(room.keep) + query;
+    const float *log_sum = room.first + query, *delta = room.second + query;
+    const T *q = room.q + query * LD, *d = room.d + query * LD;
     bool drops = frame.dropout.threshold != 0;
     float bias[TT_PART];
-    tt_band<T, EDGE> scores, d_scores;
+    tt_band<T, STEP> scores, d_scores;
     tt_rows_get(room.key_bias + room.band, room.places, bias);
     tt_band_clear(scores);
-    tt_band_multiply<false, true>(scores, room.k + room.band * LD, LD, room.q, LD, depth, EDGE);
-    tt_band_each(scores, room.places, EDGE, [&](int i, int row, int column, float &x) {
-        x = expf(x + bias[i] - room.first[column]);
+    tt_band_multiply<false, true>(scores, room.k + room.band * LD, LD, q, LD, depth, STEP);
+    tt_band_each(scores, room.places, STEP, [&](int i, int row, int column, float &x) {
+        x = expf(x + bias[i] - log_sum[column]);
         bool kept = !drops || (keep[column] >> row & 1);
         tt_store(room.p + row * LD_P + column, kept ? x * frame.dropout.scale : 0.0f);
     });
     __syncwarp();
-    tt_band_multiply<false, false>(dv, room.p, LD_P, room.d, LD, EDGE, value_columns);
+    tt_band_multiply<false, false>(dv, room.p, LD_P, d, LD, STEP, value_columns);
     tt_band_clear(d_scores);
-    tt_band_multiply<false, true>(d_scores, room.v + room.band * LD, LD, room.d, LD, value_columns,
-                                  EDGE);
+    tt_band_multiply<false, true>(d_scores, room.v + room.band * LD, LD, d, LD, value_columns,
+                                  STEP);
     __syncwarp();
 #pragma unroll
-    for (int j = 0; j < EDGE / TT_BAND; j++) {
+    for (int j = 0; j < STEP / TT_BAND; j++) {
 #pragma unroll
         for (int i = 0; i < TT_PART; i++) {
             int row = room.places.row(i), column = j * TT_BAND + room.places.column(i);
             bool kept = !drops || (keep[column] >> row & 1);
-            float d = kept ? d_scores.at(j, i) * frame.dropout.scale : 0.0f;
-            tt_store(room.p + row * LD_P + column, scores.at(j, i) * (d - room.second[column]));
+            float gradient = kept ? d_scores.at(j, i) * frame.dropout.scale : 0.0f;
+            tt_store(room.p + row * LD_P + column, scores.at(j, i) * (gradient - delta[column]));
         }
     }
     __syncwarp();
-    tt_band_multiply<false, false>(dk, room.p, LD_P, room.q, LD, EDGE, depth);
+    tt_band_multiply<false, false>(dk, room.p, LD_P, q, LD, STEP, depth);
     __syncwarp();
 }
 
@@ -432,6 +438,7 @@ tt_attention_keys_heads(const tt_attention_room<T, W> &room, const tt_attention_
                         int head, int end_head, int first_key, tt_band<T, W> &dk, tt_band<T, W> &dv)
 {
     constexpr int EDGE = tt_attention_room<T, W>::EDGE, LD = tt_attention_room<T, W>::LD;
+    constexpr int STEP = tt_attention_room<T, W>::STEP;
     int64_t first_token = entry * frame.sequence, end_token = first_token + frame.sequence;
     tt_band_clear(dk);
     tt_band_clear(dv);
@@ -452,7 +459,9 @@ tt_attention_keys_heads(const tt_attention_room<T, W> &room, const tt_attention_
             }
             tt_attention_draw_keys(room, frame, row + query, first_key + room.band);
             __syncthreads();
-            tt_attention_d_keys(room, frame, depth, value_columns, dk, dv);
+            for (int step = 0; step < EDGE; step += STEP) {
+                tt_attention_d_keys<STEP>(room, frame, step, depth, value_columns, dk, dv);
+            }
         }
     }
 }

@@ -27,10 +27,10 @@ enum {
 /* EDGE: rows of a block's tiles, and columns of a tile of scores. */
 template <typename T> struct tt_tile;
 template <> struct tt_tile<__nv_bfloat16> {
-    enum { EDGE = 64, PAD = 8, WARPS = 4, THREADS = 128 };
+    static constexpr int EDGE = 64, PAD = 8, WARPS = 4, THREADS = 128;
 };
 template <> struct tt_tile<float> {
-    enum { EDGE = 32, PAD = 4, WARPS = 2, THREADS = 64 };
+    static constexpr int EDGE = 32, PAD = 4, WARPS = 2, THREADS = 64;
 };
 
 static __host__ __device__ inline int tt_round_up(int count, int step)
@@ -252,6 +252,17 @@ static __device__ inline float tt_rows_reduce(const float (&gathered)[TT_PART],
     return LARGEST ? fmaxf(result, other) : result + other;
 }
 
+/* A number of each of this lane's rows. */
+template <typename T>
+static __device__ inline void tt_rows_get(const float *numbers, const tt_places<T> &places,
+                                          float (&mine)[TT_PART])
+{
+#pragma unroll
+    for (int i = 0; i < TT_PART; i++) {
+        mine[i] = numbers[places.row(i)];
+    }
+}
+
 /* --- operands -------------------------------------------------------------------------------- */
 
 /* Column c of head h of row i is (data[i * stride + h * step + c] * factor + bias) * scale, factor
@@ -296,7 +307,7 @@ static __device__ inline tt_pack<8> tt_operand_eight(const tt_operand<S> &operan
     int left = operand.width - column;
     tt_pack<8> pack;
     if (operand.vector) {
-        pack = tt_load_pack<8>(from, left);
+        pack = tt_load_last_pack<8>(from, left);
     } else {
 #pragma unroll
         for (int i = 0; i < 8; i++) {
@@ -329,7 +340,7 @@ static __device__ inline void tt_tile_load(T *tile, int ld, int rows, int column
         if (first_row + row < end_row) {
             pack = tt_operand_eight(operand, first_row + row, head, first_column + column);
         }
-        tt_store_pack(tile + row * ld + column, pack, 8);
+        tt_store_pack(tile + row * ld + column, pack);
     }
 }
 
