@@ -12,7 +12,7 @@ struct tt_collectives {
     tt_device *device;
     const tt_transport_calls *calls; /* NULL in a world of one */
     void *state;                     /* the transport's own */
-    char description[96];
+    char description[128];
     tt_gradient_plan plan;
     tt_gradient_range *early; /* the plan's own copy */
     int begun;                /* early ranges named in this step */
@@ -157,7 +157,7 @@ static tt_status create_transport(tt_collectives *collectives,
     if (options->transport == TT_TRANSPORT_MPI || is_on_host(device)) {
         return create_mpi(collectives, error);
     }
-#ifdef TTRAIN_NCCL
+#ifdef TTRAIN_CUDA
     return tt_nccl_create(collectives->world, collectives->device, options->gradients,
                           &collectives->calls, &collectives->state, collectives->description,
                           sizeof collectives->description, error);

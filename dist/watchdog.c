@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -12,13 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 static const char variable[] = "TTRAIN_WATCHDOG_SECONDS";
 static const double default_limit = 1800.0;
-
-/* Seconds that MPI_Abort may take before the process is ended without it. */
-enum { ABORT_SECONDS = 10 };
 
 struct tt_watchdog {
     const tt_world *world;
@@ -56,28 +51,12 @@ static _Noreturn void end_job(const tt_watchdog *watchdog)
 {
     const tt_world *world = watchdog->world;
     char line[512];
-    int length =
-        snprintf(line, sizeof line,
-                 "ttrain pretrain: rank %d on %s: step %lld stands still: %s for more than "
-                 "%g s (%s); ending the job\n",
-                 world->rank, world->host, (long long)atomic_load(&watchdog->step),
-                 atomic_load(&watchdog->activity), watchdog->limit, variable);
-    /* Not through stdio: the thread that is stuck may hold the stream's lock. */
-    if (write(STDERR_FILENO, line, (size_t)length) < 0) {
-        _exit(EXIT_FAILURE);
-    }
-    /* MPI may in turn wait for what the stuck thread holds; the alarm ends the process then, and
-     * the launcher the others. */
-    sigset_t alarm_set;
-    sigemptyset(&alarm_set);
-    sigaddset(&alarm_set, SIGALRM);
-    signal(SIGALRM, SIG_DFL);
-    pthread_sigmask(SIG_UNBLOCK, &alarm_set, NULL);
-    alarm(ABORT_SECONDS);
-    if (world->uses_mpi) {
-        MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
-    }
-    _exit(EXIT_FAILURE);
+    snprintf(line, sizeof line,
+             "ttrain pretrain: rank %d on %s: step %lld stands still: %s for more than %g s (%s); "
+             "ending the job\n",
+             world->rank, world->host, (long long)atomic_load(&watchdog->step),
+             atomic_load(&watchdog->activity), watchdog->limit, variable);
+    tt_world_give_up(world, line, NULL, NULL);
 }
 
 /* Sleeps for a tick; false when the watchdog is to stop. */

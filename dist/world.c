@@ -1,6 +1,7 @@
 #include "dist/world.h"
 
 #include <mpi.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,9 @@
 
 /* Elements in one MPI call, whose counts are ints. */
 enum { PIECE = 1 << 26 };
+
+/* Seconds that ending the other ranks may take before the process is ended without it. */
+enum { ABORT_SECONDS = 10 };
 
 /* Processes that a launcher says it started: 0 when none speaks. */
 static int launched_processes(void)
@@ -81,6 +85,30 @@ _Noreturn void tt_world_abort(const tt_world *world, int exit_status)
         MPI_Abort(MPI_COMM_WORLD, exit_status);
     }
     exit(exit_status);
+}
+
+_Noreturn void tt_world_give_up(const tt_world *world, const char *line,
+                                void (*release)(void *argument), void *argument)
+{
+    /* Not through stdio: the thread that is stuck may hold the stream's lock. */
+    if (write(STDERR_FILENO, line, strlen(line)) < 0) {
+        _exit(EXIT_FAILURE);
+    }
+    /* MPI may in turn wait for what the stuck thread holds; the alarm ends the process then, and
+     * the launcher the others. */
+    sigset_t alarm_set;
+    sigemptyset(&alarm_set);
+    sigaddset(&alarm_set, SIGALRM);
+    signal(SIGALRM, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &alarm_set, NULL);
+    alarm(ABORT_SECONDS);
+    if (release) {
+        release(argument);
+    }
+    if (world->uses_mpi) {
+        MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+    }
+    _exit(EXIT_FAILURE);
 }
 
 tt_status tt_world_agree(const tt_world *world, tt_status status, tt_error *error)

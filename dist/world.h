@@ -29,6 +29,12 @@ tt_status tt_world_join(tt_world *world, tt_error *error);
 void tt_world_leave(tt_world *world);
 /* Ends every rank of the job with this exit status; does not return. */
 _Noreturn void tt_world_abort(const tt_world *world, int exit_status);
+/* The same with status 1 from any thread, while the main one may be stuck for good, also in MPI or
+ * with the lock of stderr: writes `line`, newline included, and ends this process within seconds
+ * even if MPI does not come back. `release` (may be NULL) is called in between, to free what holds
+ * the peers; it may hang. */
+_Noreturn void tt_world_give_up(const tt_world *world, const char *line,
+                                void (*release)(void *argument), void *argument);
 
 /* Set-up steps can fail on one rank alone. Every rank passes the status of its own step; if all are
  * TT_OK so is the result. Otherwise every rank gets the status and message of the lowest rank that

@@ -43,14 +43,19 @@ double now()
 
 size_t element(int32_t type)
 {
-    return type == ncclFloat64 ? 8 : type == ncclFloat32 ? 4 : type == ncclBfloat16 ? 2 : 0;
+    return type == ncclFloat64    ? 8
+           : type == ncclFloat32  ? 4
+           : type == ncclBfloat16 ? 2
+           : type == ncclUint8    ? 1
+                                  : 0;
 }
 
 std::string describe(const request &asked)
 {
-    const char *type = asked.type == ncclFloat64   ? "float64"
-                       : asked.type == ncclFloat32 ? "float32"
-                                                   : "bfloat16";
+    const char *type = asked.type == ncclFloat64    ? "float64"
+                       : asked.type == ncclFloat32  ? "float32"
+                       : asked.type == ncclBfloat16 ? "bfloat16"
+                                                    : "uint8";
     std::string text = std::string(kind_names[asked.what]) + " of " + std::to_string(asked.count) +
                        " elements of " + type;
     return text + (asked.what == broadcast      ? ", root " + std::to_string(asked.root)
@@ -388,7 +393,8 @@ ncclResult_t check(const call &call)
     if (state != ncclSuccess) {
         return state;
     }
-    if (element(call.asked.type) == 0 ||
+    bool adds = call.asked.type != ncclUint8 || call.asked.what == broadcast;
+    if (element(call.asked.type) == 0 || !adds ||
         (call.asked.operation != ncclSum && call.asked.operation != ncclMax)) {
         simulator_fail("%s: type %d with operation %d is not simulated", name, call.asked.type,
                        call.asked.operation);

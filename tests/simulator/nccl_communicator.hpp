@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <memory>
+#define OMPI_SKIP_MPICXX 1 /* the C interface alone */
 #include <mpi.h>
 #include <mutex>
 #include <string>
