@@ -97,7 +97,7 @@ void tt_cuda_products_destroy(tt_device *device);
     } while (0)
 #define TT_SHARED(type, name) __shared__ type name
 #define TT_SHARED_ARRAY(type, name)                                                                \
-    extern __shared__ __align__(16) unsigned char tt_dynamic_shared[];                             \
+    extern __shared__ __align__(128) unsigned char tt_dynamic_shared[];                            \
     type *const name = reinterpret_cast<type *>(tt_dynamic_shared)
 #endif
 

@@ -41,6 +41,12 @@ struct site {
 
 enum class warp_operation { synchronize, shuffle, ballot, any, all, matrix };
 
+/* What each lane brings to a matrix operation (as the address in `value`): `run` gets those of all
+ * 32 lanes and does the work of the warp. */
+struct warp_matrix {
+    void (*run)(warp_matrix *const lanes[32]);
+};
+
 void block_barrier(site where);
 /* All lanes of `mask` meet; the result depends on the operation. `argument` of a shuffle is the
  * lane to take the value from. */
