@@ -116,7 +116,7 @@ static void *cut(tt_device *device, size_t bytes)
         if (block == nullptr) {
             return nullptr;
         }
-        block->bytes = rounded > BLOCK_BYTES ? rounded : BLOCK_BYTES;
+        block->bytes = rounded > size_t{BLOCK_BYTES} ? rounded : size_t{BLOCK_BYTES};
         block->memory = static_cast<char *>(device->allocate(device, block->bytes));
         if (block->memory == nullptr) {
             free(block);
