@@ -477,7 +477,7 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t wha
 {
     const char *call = "cublasLtMatmulAlgoGetHeuristic";
     problem problem;
-    cublasStatus_t status = resolve(call, handle, what, Adesc, Bdesc, Cdesc, Ddesc, problem);
+    cublasStatus_t status = resolve(nullptr, handle, what, Adesc, Bdesc, Cdesc, Ddesc, problem);
     preference inside = {};
     if (wanted) {
         inside = open<preference>(wanted);

@@ -201,6 +201,9 @@ void simulator_multiply(const simulator_product &product)
 
 cublasStatus_t simulator_refuse(cublasStatus_t status, const char *call, const char *format, ...)
 {
+    if (!call) {
+        return status;
+    }
     char reason[512];
     va_list arguments;
     va_start(arguments, format);

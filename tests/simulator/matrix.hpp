@@ -43,7 +43,8 @@ void simulator_multiply(const simulator_product &product);
 /* alpha op(a) op(b) + beta c in f32, packed, before it is rounded to d's type. */
 std::vector<float> simulator_multiply_unrounded(const simulator_product &product);
 
-/* Says on stderr why a call of cuBLAS is refused, since a status cannot. */
+/* Says on stderr why a call of cuBLAS is refused, since a status cannot. `call` NULL: says nothing,
+ * for who only asks. */
 cublasStatus_t simulator_refuse(cublasStatus_t status, const char *call, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Whether cuBLAS multiplies these types; else the status that it returns. */

@@ -29,7 +29,7 @@ static void pause_shortly()
 
 static int library_version()
 {
-    const char *text = getenv("SIMULATOR_NCCL_VERSION");
+    const char *text = getenv("TTRAIN_SIMULATOR_NCCL_VERSION");
     return text && *text ? static_cast<int>(strtol(text, nullptr, 10)) : NCCL_VERSION_CODE;
 }
 
