@@ -16,7 +16,7 @@ template <typename T> struct dense_operands {
 };
 
 template <typename T, int W>
-__global__ void __launch_bounds__(tt_tile<T>::THREADS)
+__global__ void __launch_bounds__(tt_tile<T>::THREADS, W <= 64 ? 3 : 1)
     attention_forward(tt_attention_frame frame, dense_operands<T> operands, T *context,
                       int64_t stride)
 {
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(tt_tile<T>::THREADS)
 
 /* dq and delta. */
 template <typename T, int W>
-__global__ void __launch_bounds__(tt_tile<T>::THREADS)
+__global__ void __launch_bounds__(tt_tile<T>::THREADS, 1)
     attention_d_queries(tt_attention_frame frame, dense_operands<T> operands, T *dq, int64_t stride)
 {
     typedef tt_attention_room<T, W> room_type;
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(tt_tile<T>::THREADS)
 }
 
 template <typename T, int W>
-__global__ void __launch_bounds__(tt_tile<T>::THREADS)
+__global__ void __launch_bounds__(tt_tile<T>::THREADS, W <= 64 ? 3 : 1)
     attention_d_keys(tt_attention_frame frame, dense_operands<T> operands, T *dk, int64_t dk_stride,
                      T *dv, int64_t dv_stride)
 {

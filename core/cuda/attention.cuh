@@ -27,8 +27,8 @@ typedef struct {
 template <typename T, int W> struct tt_attention_room {
     static constexpr int EDGE = tt_tile<T>::EDGE, WARPS = tt_tile<T>::WARPS;
     static constexpr int LD = W + tt_tile<T>::PAD, LD_P = EDGE + tt_tile<T>::PAD;
-    static constexpr int KEEP = 32;                  /* words a warp */
-    static constexpr int STEP = W > 128 ? 32 : EDGE; /* columns of scores in registers, backward */
+    static constexpr int KEEP = 32; /* words a warp */
+    static constexpr int STEP = 32; /* columns of scores in registers at a time, backward */
 
     T *q, *d, *k, *v;      /* tiles [EDGE, W]; d is d_context */
     T *p;                  /* this warp's band of the tile of probabilities [EDGE, EDGE] */

@@ -34,7 +34,7 @@ typedef struct {
 template <typename T, int W> struct block_room {
     static constexpr int EDGE = tt_tile<T>::EDGE, WARPS = tt_tile<T>::WARPS;
     static constexpr int LD = W + tt_tile<T>::PAD, LD_P = EDGE + tt_tile<T>::PAD;
-    static constexpr int STEP = W > 64 ? 32 : EDGE; /* tokens at a time where sums fill registers */
+    static constexpr int STEP = 32; /* columns of the activation in registers at a time */
     static constexpr size_t bytes = (size_t)(3 * EDGE * LD + W * LD_P + EDGE * LD_P) * sizeof(T) +
                                     (size_t)(WARPS * TT_SCRATCH + EDGE) * sizeof(float);
 
@@ -93,7 +93,7 @@ static __device__ inline void write_rows(tt_band<T, W> &band, const tt_places<T>
 
 /* Blocks: x tiles of tokens, y ranges of units. */
 template <typename T, int W>
-__global__ void __launch_bounds__(tt_tile<T>::THREADS)
+__global__ void __launch_bounds__(tt_tile<T>::THREADS, W <= 32 ? 4 : 1)
     thin_feed_forward_forward(block_operands<T> operands, float *partials)
 {
     typedef block_room<T, W> room_type;
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(tt_tile<T>::THREADS)
 
 /* d_U1; blocks as in the forward pass. */
 template <typename T, int W>
-__global__ void __launch_bounds__(tt_tile<T>::THREADS)
+__global__ void __launch_bounds__(tt_tile<T>::THREADS, W <= 32 ? 4 : 1)
     thin_feed_forward_d_tokens(block_operands<T> operands, float *partials)
 {
     typedef block_room<T, W> room_type;
@@ -212,7 +212,7 @@ static __device__ inline void add_tokens(const block_room<T, W> &room, tt_gelu g
 
 /* Gradients of the factors and of the bias. Blocks: x tiles of units, y ranges of tokens. */
 template <typename T, int W>
-__global__ void __launch_bounds__(tt_tile<T>::THREADS)
+__global__ void __launch_bounds__(tt_tile<T>::THREADS, W <= 32 ? 4 : 1)
     thin_feed_forward_d_units(block_operands<T> operands, block_partials partials)
 {
     typedef block_room<T, W> room_type;
@@ -372,7 +372,9 @@ static void backward(tt_device *device, const tt_thin_feed_forward *block, tt_ma
         int64_t r1 = (block)->u1.columns, r2 = (block)->a2.columns, rank = r1 > r2 ? r1 : r2;      \
         assert(rank <= 128);                                                                       \
         if ((block)->u1.type == TT_BF16) {                                                         \
-            if (rank <= 64) {                                                                      \
+            if (rank <= 32) {                                                                      \
+                function<__nv_bfloat16, 32>(__VA_ARGS__);                                          \
+            } else if (rank <= 64) {                                                               \
                 function<__nv_bfloat16, 64>(__VA_ARGS__);                                          \
             } else {                                                                               \
                 function<__nv_bfloat16, 128>(__VA_ARGS__);                                         \

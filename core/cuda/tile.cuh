@@ -314,12 +314,20 @@ static __device__ inline tt_pack<8> tt_operand_eight(const tt_operand<S> &operan
             pack.value[i] = i < left ? tt_load(from + i) : 0.0f;
         }
     }
+    if (operand.factor) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            pack.value[i] *= i < left ? operand.factor[place + i] : 0.0f;
+        }
+    }
+    if (operand.bias) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            pack.value[i] += i < left ? operand.bias[place + i] : 0.0f;
+        }
+    }
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        if (i < left) {
-            pack.value[i] *= operand.factor ? operand.factor[place + i] : 1.0f;
-            pack.value[i] += operand.bias ? operand.bias[place + i] : 0.0f;
-        }
         pack.value[i] = i == left && operand.one ? 1.0f : pack.value[i] * operand.scale;
     }
     return pack;
