@@ -75,29 +75,37 @@ tt_status tt_encoder_create(tt_encoder *encoder, const tt_configuration *configu
 
 /* Position s gets sin(s / 10000^(j / hidden)) at even columns j and the cosine of the same angle at
  * j + 1, times sqrt(2) * deviation, as a wave's own standard deviation is 1 / sqrt(2). */
+static float wave(int64_t position, int64_t column, int64_t hidden, float deviation)
+{
+    double angle = (double)position * pow(10000.0, -(double)(column - column % 2) / (double)hidden);
+    return (float)(sqrt(2.0) * deviation * (column % 2 == 0 ? sin(angle) : cos(angle)));
+}
+
 static void fill_waves(tt_encoder *encoder, float deviation)
 {
-    tt_parameters *parameters = encoder->parameters;
+    enum { CHUNK = 4096 };
     tt_device *device = encoder->device;
     int64_t hidden = encoder->configuration.hidden_size;
-    float *table = tt_parameters_value(parameters, encoder->position);
-    for (int64_t s = 0; s < encoder->configuration.max_positions; s++) {
-        for (int64_t j = 0; j < hidden; j++) {
-            double angle = (double)s * pow(10000.0, -(double)(j - j % 2) / (double)hidden);
-            float value = (float)(sqrt(2.0) * deviation * (j % 2 == 0 ? sin(angle) : cos(angle)));
-            device->copy_in(device, table + s * hidden + j, &value, sizeof value);
+    int64_t count = encoder->configuration.max_positions * hidden;
+    float *table = tt_parameters_value(encoder->parameters, encoder->position);
+    float chunk[CHUNK];
+    for (int64_t i = 0; i < count; i += CHUNK) {
+        int64_t length = count - i < CHUNK ? count - i : CHUNK;
+        for (int64_t j = 0; j < length; j++) {
+            chunk[j] = wave((i + j) / hidden, (i + j) % hidden, hidden, deviation);
         }
+        device->copy_in(device, table + i, chunk, tt_floats(length));
     }
-    device->synchronize(device);
 }
 
 void tt_encoder_initialize(tt_encoder *encoder, uint64_t seed)
 {
     float deviation = encoder->configuration.initializer_range;
-    tt_parameter_id tables[] = {encoder->word, encoder->position, encoder->segment};
-    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
-        tt_parameters_fill_normal(encoder->parameters, tables[i], deviation, seed);
-    }
+    tt_parameters_fill_normal(encoder->parameters, encoder->word, deviation, seed);
+    tt_parameters_fill_normal(encoder->parameters, encoder->position, deviation, seed);
+    /* A row that all tokens share tells none from another but takes its share of the norm that
+     * follows: drawn like the others it keeps small models from learning what follows what. */
+    tt_parameters_fill(encoder->parameters, encoder->segment, 0.0f);
     if (encoder->configuration.position_initializer == TT_POSITIONS_SINUSOIDAL) {
         fill_waves(encoder, deviation);
     }
@@ -135,22 +143,21 @@ static void reserve_block(tt_encoder *encoder, tt_encoder_block *block, int64_t 
     tt_arena *arena = &encoder->plan->arena;
     int64_t hidden = encoder->configuration.hidden_size;
     tt_block_room *room = &block->room;
-    room->u_qkv = tt_arena_reserve(arena, tt_floats(tokens * ranks_qkv(block)));
-    room->u_o = tt_arena_reserve(arena, tt_floats(tokens * block->attention_output.rank));
-    room->u_1 = tt_arena_reserve(arena, tt_floats(tokens * block->intermediate.rank));
-    room->u_2 = tt_arena_reserve(arena, tt_floats(tokens * block->output.rank));
+    room->u_qkv = tt_plan_reserve(encoder, tokens, ranks_qkv(block));
+    room->u_o = tt_plan_reserve(encoder, tokens, block->attention_output.rank);
+    room->u_1 = tt_plan_reserve(encoder, tokens, block->intermediate.rank);
+    room->u_2 = tt_plan_reserve(encoder, tokens, block->output.rank);
     if (block->attention_form == TT_WIDE) {
-        room->qkv = tt_arena_reserve(arena, tt_floats(tokens * 3 * hidden));
-        room->context = tt_arena_reserve(arena, tt_floats(tokens * hidden));
+        room->qkv = tt_plan_reserve(encoder, tokens, 3 * hidden);
+        room->context = tt_plan_reserve(encoder, tokens, hidden);
     }
     room->log_sum_exp = tt_arena_reserve(arena, tt_floats(tokens * encoder->configuration.heads));
-    room->attention_normalized = tt_arena_reserve(arena, tt_floats(tokens * hidden));
+    room->attention_normalized = tt_plan_reserve(encoder, tokens, hidden);
     room->attention_deviation = tt_arena_reserve(arena, tt_floats(tokens));
     if (block->feed_forward_form == TT_WIDE) {
-        room->inner =
-            tt_arena_reserve(arena, tt_floats(tokens * encoder->configuration.intermediate_size));
+        room->inner = tt_plan_reserve(encoder, tokens, encoder->configuration.intermediate_size);
     }
-    room->output_normalized = tt_arena_reserve(arena, tt_floats(tokens * hidden));
+    room->output_normalized = tt_plan_reserve(encoder, tokens, hidden);
     room->output_deviation = tt_arena_reserve(arena, tt_floats(tokens));
 }
 
@@ -234,27 +241,26 @@ static void reserve_shared(tt_encoder *encoder, int64_t tokens)
         wide_attention = wide_attention || block->attention_form == TT_WIDE;
         wide_feed_forward = wide_feed_forward || block->feed_forward_form == TT_WIDE;
     }
-    bool backward = encoder->plan->with_gradients;
-    shared->hidden = tt_arena_reserve(arena, tt_floats(tokens * hidden));
-    shared->branch = tt_arena_reserve(arena, tt_floats(tokens * hidden));
-    shared->embedding_normalized = tt_arena_reserve(arena, tt_floats(tokens * hidden));
+    int64_t backward = encoder->plan->with_gradients ? tokens : 0; /* rows */
+    shared->hidden = tt_plan_reserve(encoder, tokens, hidden);
+    shared->branch = tt_plan_reserve(encoder, tokens, hidden);
+    shared->embedding_normalized = tt_plan_reserve(encoder, tokens, hidden);
     shared->embedding_deviation = tt_arena_reserve(arena, tt_floats(tokens));
     shared->workspace = tt_arena_reserve(arena, workspace_size(encoder));
-    shared->d_hidden = tt_arena_reserve(arena, backward ? tt_floats(tokens * hidden) : 0);
-    shared->d_u = tt_arena_reserve(arena, backward ? tt_floats(tokens * rank) : 0);
-    shared->d_u2 = tt_arena_reserve(arena, backward ? tt_floats(tokens * rank) : 0);
+    shared->d_hidden = tt_plan_reserve(encoder, backward, hidden);
+    shared->d_u = tt_plan_reserve(encoder, backward, rank);
+    shared->d_u2 = tt_plan_reserve(encoder, backward, rank);
     /* The halves of a block never run at once, so their wide scratch shares its place. */
     size_t mark = tt_arena_mark(arena), wide = 0;
-    if (wide_attention && backward) {
-        shared->d_context = tt_arena_reserve(arena, tt_floats(tokens * hidden));
-        shared->d_qkv = tt_arena_reserve(arena, tt_floats(tokens * 3 * hidden));
+    if (wide_attention) {
+        shared->d_context = tt_plan_reserve(encoder, backward, hidden);
+        shared->d_qkv = tt_plan_reserve(encoder, backward, 3 * hidden);
         wide = tt_arena_mark(arena) - mark;
         tt_arena_rewind(arena, mark);
     }
     if (wide_feed_forward) {
-        int64_t inner = tokens * configuration->intermediate_size;
-        shared->activation = tt_arena_reserve(arena, tt_floats(inner));
-        shared->d_activation = tt_arena_reserve(arena, backward ? tt_floats(inner) : 0);
+        shared->activation = tt_plan_reserve(encoder, tokens, configuration->intermediate_size);
+        shared->d_activation = tt_plan_reserve(encoder, backward, configuration->intermediate_size);
         wide = larger(wide, tt_arena_mark(arena) - mark);
         tt_arena_rewind(arena, mark);
     }
@@ -510,6 +516,24 @@ void tt_encoder_contract(tt_encoder *encoder)
     device->ops->copy_group(device, plan->bias_out, plan->bias_out_count);
 }
 
+bool tt_encoder_block_range(const tt_encoder *encoder, int layer, int64_t *offset, int64_t *count)
+{
+    const tt_parameters *parameters = encoder->parameters;
+    const tt_encoder_block *block = &encoder->blocks[layer];
+    bool last = layer + 1 == encoder->configuration.layers;
+    *offset = *count = 0;
+    int64_t end = parameters->total;
+    for (int i = parameters->count - 1; i >= block->first_parameter; i--) {
+        const tt_parameter *item = &parameters->items[i];
+        if (item->group == TT_GROUP_DENSE) {
+            end = last || i < block->parameters_end ? end : item->offset;
+            *offset = item->offset;
+        }
+    }
+    *count = end - *offset;
+    return block->attention_form == TT_WIDE;
+}
+
 static tt_embedding embedding_of(const tt_encoder *encoder, const tt_encoder_inputs *inputs)
 {
     const tt_parameters *parameters = encoder->parameters;
@@ -587,6 +611,9 @@ void tt_encoder_backward(tt_encoder *encoder, const tt_encoder_inputs *inputs)
     tt_matrix d_hidden = stream(encoder, encoder->plan->shared.d_hidden, inputs);
     for (int layer = (int)encoder->configuration.layers - 1; layer >= 0; layer--) {
         tt_encoder_block_backward(encoder, layer, inputs);
+        if (encoder->block_done) {
+            encoder->block_done(encoder->block_done_user, layer);
+        }
     }
     tt_embedding embedding = embedding_of(encoder, inputs);
     tt_residual_norm norm = embedding_norm(encoder, inputs);
