@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(tt_tile<T>::THREADS, W <= 64 ? 3 : 1)
     TT_SHARED_ARRAY(unsigned char, memory);
     room_type room(memory, 3, frame);
     int head = (int)blockIdx.y, query = (int)blockIdx.x * room_type::EDGE;
-    int64_t entry = blockIdx.z, token = entry * frame.sequence + query;
+    int entry = (int)blockIdx.z, token = entry * frame.sequence + query;
     int width = operands.q.width, live = tt_round_up(width, TT_BAND);
     tt_tile_load(room.q, room_type::LD, room_type::EDGE, live, operands.q, token,
                  (entry + 1) * frame.sequence, 0, head);
@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(tt_tile<T>::THREADS, 1)
     TT_SHARED_ARRAY(unsigned char, memory);
     room_type room(memory, 4, frame);
     int head = (int)blockIdx.y, query = (int)blockIdx.x * room_type::EDGE;
-    int64_t entry = blockIdx.z, token = entry * frame.sequence + query;
-    int64_t end = (entry + 1) * frame.sequence;
+    int entry = (int)blockIdx.z, token = entry * frame.sequence + query;
+    int end = (entry + 1) * frame.sequence;
     int width = operands.q.width, live = tt_round_up(width, TT_BAND);
     tt_tile_load(room.q, room_type::LD, room_type::EDGE, live, operands.q, token, end, 0, head);
     tt_tile_load(room.d, room_type::LD, room_type::EDGE, live, operands.d_context, token, end, 0,
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(tt_tile<T>::THREADS, W <= 64 ? 3 : 1)
     TT_SHARED_ARRAY(unsigned char, memory);
     room_type room(memory, 4, frame);
     int head = (int)blockIdx.y, key = (int)blockIdx.x * room_type::EDGE;
-    int64_t entry = blockIdx.z, token = entry * frame.sequence + key;
+    int entry = (int)blockIdx.z, token = entry * frame.sequence + key;
     int width = operands.q.width, live = tt_round_up(width, TT_BAND);
     tt_band<T, W> k_sums, v_sums;
     tt_attention_keys_heads(room, frame, operands.q, operands.k, operands.v, operands.d_context,

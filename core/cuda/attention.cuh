@@ -71,26 +71,26 @@ template <typename T, int W> struct tt_attention_room {
 /* Fills key_bias for the keys from first_key on; all threads of the block. */
 template <typename T, int W>
 static __device__ inline void tt_attention_load_mask(const tt_attention_room<T, W> &room,
-                                                     const tt_attention_frame &frame, int64_t entry,
+                                                     const tt_attention_frame &frame, int entry,
                                                      int first_key)
 {
     for (int j = (int)threadIdx.x; j < room.EDGE; j += (int)blockDim.x) {
         int key = first_key + j;
-        bool there = key < frame.sequence && frame.mask[entry * frame.sequence + key];
+        bool there = key < frame.sequence && frame.mask[(int64_t)entry * frame.sequence + key];
         room.key_bias[j] = there ? 0.0f : -INFINITY;
     }
 }
 
 /* The row of the first query of a head in log_sum_exp, delta and dropout. */
-static __device__ inline int64_t tt_attention_row(const tt_attention_frame &frame, int64_t entry,
+static __device__ inline int64_t tt_attention_row(const tt_attention_frame &frame, int entry,
                                                   int head)
 {
-    return (entry * frame.heads + head) * frame.sequence;
+    return ((int64_t)entry * frame.heads + head) * frame.sequence;
 }
 
 /* Bit i: whether column 8 block + i of a row is kept. */
 static __device__ inline uint32_t
-tt_attention_keep_eight(const tt_dropout_site &site, uint32_t step, int64_t row, uint32_t block)
+tt_attention_keep_eight(const tt_dropout_site &site, uint32_t step, uint32_t row, uint32_t block)
 {
     tt_random_block drawn = tt_dropout_draw(site, step, row, block);
     uint32_t bits = 0;
@@ -107,7 +107,7 @@ tt_attention_keep_eight(const tt_dropout_site &site, uint32_t step, int64_t row,
  * c / 32. */
 template <typename T, int W>
 static __device__ inline void tt_attention_draw(const tt_attention_room<T, W> &room,
-                                                const tt_attention_frame &frame, int64_t first_row,
+                                                const tt_attention_frame &frame, uint32_t first_row,
                                                 int first_key)
 {
     constexpr int WORDS = tt_attention_room<T, W>::EDGE / 32;
@@ -115,7 +115,7 @@ static __device__ inline void tt_attention_draw(const tt_attention_room<T, W> &r
         return;
     }
     for (int e = tt_lane(); e < TT_BAND * WORDS; e += 32) {
-        int64_t row = first_row + e / WORDS;
+        uint32_t row = first_row + (uint32_t)(e / WORDS);
         uint32_t block = (uint32_t)(first_key / 8 + e % WORDS * 4);
         uint32_t word = 0;
 #pragma unroll
@@ -192,11 +192,11 @@ template <typename T, int W>
 static __device__ inline void
 tt_attention_forward_head(const tt_attention_room<T, W> &room, const tt_attention_frame &frame,
                           const tt_operand<T> &k, const tt_operand<T> &v, int depth,
-                          int value_columns, int64_t entry, int head, int first_query,
+                          int value_columns, int entry, int head, int first_query,
                           tt_band<T, W> &context)
 {
     constexpr int EDGE = tt_attention_room<T, W>::EDGE, LD = tt_attention_room<T, W>::LD;
-    int64_t first_token = entry * frame.sequence, end_token = first_token + frame.sequence;
+    int first_token = entry * frame.sequence, end_token = first_token + frame.sequence;
     int64_t row = tt_attention_row(frame, entry, head) + first_query + room.band;
     float *largest = room.first + room.band, *factor = room.second + room.band;
     float sums[TT_PART] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
@@ -213,7 +213,7 @@ tt_attention_forward_head(const tt_attention_room<T, W> &room, const tt_attentio
         tt_band<T, EDGE> scores;
         tt_band_clear(scores);
         tt_band_multiply<false, true>(scores, room.q + room.band * LD, LD, room.k, LD, depth, EDGE);
-        tt_attention_draw(room, frame, row, key);
+        tt_attention_draw(room, frame, (uint32_t)row, key);
         tt_attention_softmax(room, frame, scores, value_columns, sums, context);
         tt_band_multiply<false, false>(context, room.p, room.LD_P, room.v, LD, EDGE, value_columns);
         __syncwarp();
@@ -253,12 +253,12 @@ template <typename T, int W>
 static __device__ inline void
 tt_attention_context_again(const tt_attention_room<T, W> &room, const tt_attention_frame &frame,
                            const tt_operand<T> &k, const tt_operand<T> &v, int depth,
-                           int value_columns, int64_t entry, int head, int first_query,
+                           int value_columns, int entry, int head, int first_query,
                            tt_band<T, W> &context)
 {
     constexpr int EDGE = tt_attention_room<T, W>::EDGE, LD = tt_attention_room<T, W>::LD;
     constexpr int LD_P = tt_attention_room<T, W>::LD_P;
-    int64_t first_token = entry * frame.sequence, end_token = first_token + frame.sequence;
+    int first_token = entry * frame.sequence, end_token = first_token + frame.sequence;
     int64_t row = tt_attention_row(frame, entry, head) + first_query + room.band;
     float log_sum[TT_PART], gathered[TT_PART] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
     if (tt_lane() < TT_BAND) {
@@ -277,7 +277,7 @@ tt_attention_context_again(const tt_attention_room<T, W> &room, const tt_attenti
         tt_band<T, EDGE> scores;
         tt_band_clear(scores);
         tt_band_multiply<false, true>(scores, room.q + room.band * LD, LD, room.k, LD, depth, EDGE);
-        tt_attention_draw(room, frame, row, key);
+        tt_attention_draw(room, frame, (uint32_t)row, key);
         tt_attention_probabilities(room, log_sum, scores);
         tt_band_each(scores, room.places, EDGE, [&](int, int i, int column, float &x) {
             tt_store(room.p + i * LD_P + column,
@@ -338,11 +338,11 @@ template <typename T, int W>
 static __device__ inline void
 tt_attention_d_queries(const tt_attention_room<T, W> &room, const tt_attention_frame &frame,
                        const tt_operand<T> &k, const tt_operand<T> &v, int depth, int value_columns,
-                       int64_t entry, int head, int first_query, tt_band<T, W> &dq)
+                       int entry, int head, int first_query, tt_band<T, W> &dq)
 {
     constexpr int EDGE = tt_attention_room<T, W>::EDGE, LD = tt_attention_room<T, W>::LD;
     constexpr int STEP = tt_attention_room<T, W>::STEP;
-    int64_t first_token = entry * frame.sequence, end_token = first_token + frame.sequence;
+    int first_token = entry * frame.sequence, end_token = first_token + frame.sequence;
     int64_t row = tt_attention_row(frame, entry, head) + first_query + room.band;
     float log_sum[TT_PART], delta[TT_PART];
     tt_rows_get(room.first + room.band, room.places, log_sum);
@@ -356,7 +356,7 @@ tt_attention_d_queries(const tt_attention_room<T, W> &room, const tt_attention_f
             tt_attention_load_mask(room, frame, entry, key);
             __syncthreads();
         }
-        tt_attention_draw(room, frame, row, key);
+        tt_attention_draw(room, frame, (uint32_t)row, key);
         for (int step = 0; step < EDGE; step += STEP) {
             tt_attention_d_queries_step<STEP>(room, frame, step, depth, value_columns, log_sum,
                                               delta, dq);
@@ -368,14 +368,14 @@ tt_attention_d_queries(const tt_attention_room<T, W> &room, const tt_attention_f
 template <typename T, int W>
 static __device__ inline void tt_attention_draw_keys(const tt_attention_room<T, W> &room,
                                                      const tt_attention_frame &frame,
-                                                     int64_t first_row, int first_key)
+                                                     uint32_t first_row, int first_key)
 {
     if (frame.dropout.threshold == 0) {
         return;
     }
     uint16_t *keep = reinterpret_cast<uint16_t *>(room.keep);
     for (int e = tt_lane(); e < room.EDGE; e += 32) {
-        int64_t row = first_row + e;
+        uint32_t row = first_row + (uint32_t)e;
         uint32_t block = (uint32_t)(first_key / 8);
         keep[e] =
             (uint16_t)(tt_attention_keep_eight(frame.dropout, room.step, row, block) |
@@ -434,12 +434,12 @@ template <typename T, int W>
 static __device__ inline void
 tt_attention_keys_heads(const tt_attention_room<T, W> &room, const tt_attention_frame &frame,
                         const tt_operand<T> &q, const tt_operand<T> &k, const tt_operand<T> &v,
-                        const tt_operand<T> &d_context, int depth, int value_columns, int64_t entry,
+                        const tt_operand<T> &d_context, int depth, int value_columns, int entry,
                         int head, int end_head, int first_key, tt_band<T, W> &dk, tt_band<T, W> &dv)
 {
     constexpr int EDGE = tt_attention_room<T, W>::EDGE, LD = tt_attention_room<T, W>::LD;
     constexpr int STEP = tt_attention_room<T, W>::STEP;
-    int64_t first_token = entry * frame.sequence, end_token = first_token + frame.sequence;
+    int first_token = entry * frame.sequence, end_token = first_token + frame.sequence;
     tt_band_clear(dk);
     tt_band_clear(dv);
     tt_tile_load(room.k, LD, EDGE, depth, k, first_token + first_key, end_token, 0, head);
@@ -457,7 +457,8 @@ tt_attention_keys_heads(const tt_attention_room<T, W> &room, const tt_attention_
                 room.first[j] = there ? frame.log_sum_exp[row + query + j] : INFINITY;
                 room.second[j] = there ? frame.delta[row + query + j] : 0.0f;
             }
-            tt_attention_draw_keys(room, frame, row + query, first_key + room.band);
+            tt_attention_draw_keys(room, frame, (uint32_t)row + (uint32_t)query,
+                                   first_key + room.band);
             __syncthreads();
             for (int step = 0; step < EDGE; step += STEP) {
                 tt_attention_d_keys<STEP>(room, frame, step, depth, value_columns, dk, dv);

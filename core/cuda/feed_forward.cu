@@ -18,7 +18,7 @@ template <typename T> struct block_operands {
     tt_operand<T> u1, d_u2;
     tt_operand<float> b1, a2;
     const float *bias;
-    int64_t tokens, range; /* tokens of a block in the pass over units */
+    int tokens, range; /* tokens of a block in the pass over units */
     int inner, r1, r2;
     int units; /* of a block in the passes over tokens */
     tt_gelu gelu;
@@ -81,7 +81,7 @@ static __device__ inline float gelu_of(tt_gelu kind, float x, float *derivative)
 /* The rows of a band to partial results [rows, columns]. */
 template <typename T, int W>
 static __device__ inline void write_rows(tt_band<T, W> &band, const tt_places<T> &places, float *to,
-                                         int columns, int64_t rows)
+                                         int columns, int rows)
 {
     tt_band_each(band, places, tt_round_up(columns, TT_BAND),
                  [&](int, int row, int column, float &x) {
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(tt_tile<T>::THREADS, W <= 32 ? 4 : 1)
     constexpr int EDGE = room_type::EDGE, LD = room_type::LD, LD_P = room_type::LD_P;
     TT_SHARED_ARRAY(unsigned char, memory);
     room_type room(memory, operands);
-    int64_t token = (int64_t)blockIdx.x * EDGE;
+    int token = (int)blockIdx.x * EDGE;
     int unit = (int)blockIdx.y * operands.units;
     int end = unit + operands.units < operands.inner ? unit + operands.units : operands.inner;
     tt_tile_load(room.u1, LD, EDGE, room.live_1, operands.u1, token, operands.tokens, 0, 0);
@@ -124,7 +124,8 @@ __global__ void __launch_bounds__(tt_tile<T>::THREADS, W <= 32 ? 4 : 1)
         __syncwarp();
     }
     token += room.band;
-    write_rows(sums, room.places, partials + (blockIdx.y * operands.tokens + token) * operands.r2,
+    write_rows(sums, room.places,
+               partials + ((int64_t)blockIdx.y * operands.tokens + token) * operands.r2,
                operands.r2, operands.tokens - token);
 }
 
@@ -137,7 +138,7 @@ __global__ void __launch_bounds__(tt_tile<T>::THREADS, W <= 32 ? 4 : 1)
     constexpr int EDGE = room_type::EDGE, LD = room_type::LD, LD_P = room_type::LD_P;
     TT_SHARED_ARRAY(unsigned char, memory);
     room_type room(memory, operands);
-    int64_t token = (int64_t)blockIdx.x * EDGE;
+    int token = (int)blockIdx.x * EDGE;
     int unit = (int)blockIdx.y * operands.units;
     int end = unit + operands.units < operands.inner ? unit + operands.units : operands.inner;
     tt_tile_load(room.u1, LD, EDGE, room.live_1, operands.u1, token, operands.tokens, 0, 0);
@@ -170,7 +171,8 @@ __global__ void __launch_bounds__(tt_tile<T>::THREADS, W <= 32 ? 4 : 1)
         __syncwarp();
     }
     token += room.band;
-    write_rows(sums, room.places, partials + (blockIdx.y * operands.tokens + token) * operands.r1,
+    write_rows(sums, room.places,
+               partials + ((int64_t)blockIdx.y * operands.tokens + token) * operands.r1,
                operands.r1, operands.tokens - token);
 }
 
@@ -220,7 +222,7 @@ __global__ void __launch_bounds__(tt_tile<T>::THREADS, W <= 32 ? 4 : 1)
     TT_SHARED_ARRAY(unsigned char, memory);
     room_type room(memory, operands);
     int unit = (int)blockIdx.x * EDGE;
-    int64_t token = blockIdx.y * operands.range, end = token + operands.range;
+    int token = (int)blockIdx.y * operands.range, end = token + operands.range;
     end = end < operands.tokens ? end : operands.tokens;
     float bias[TT_PART], bias_sums[TT_PART] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
     tt_band<T, W> b1_sums, a2_sums;
@@ -298,8 +300,8 @@ static block_operands<T> operands_of(const tt_thin_feed_forward *block, const bl
     operands.b1 = tt_operand_ready(tt_operand_of<float>(block->b1, 0, plan.inner));
     operands.a2 = tt_operand_ready(tt_operand_of<float>(block->a2, 0, plan.r2));
     operands.bias = block->bias;
-    operands.tokens = plan.tokens;
-    operands.range = plan.range;
+    operands.tokens = (int)plan.tokens;
+    operands.range = (int)plan.range;
     operands.inner = (int)plan.inner;
     operands.r1 = (int)plan.r1;
     operands.r2 = (int)plan.r2;

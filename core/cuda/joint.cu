@@ -65,7 +65,7 @@ static void add_gradient(tt_device *device, const tt_thin_joint *joint, int rang
     float *partials =
         reinterpret_cast<float *>(static_cast<char *>(joint->workspace) + plan.branch_bytes);
     tt_token_product product = {};
-    product.tokens = joint->u.rows;
+    product.tokens = (int)joint->u.rows;
     product.rows = (int)gradient.rows;
     product.columns = (int)gradient.columns;
     product.all = gradient.rows * gradient.columns;

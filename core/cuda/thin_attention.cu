@@ -66,7 +66,7 @@ static __device__ inline void read_partial(const tt_attention_room<T, W> &room, 
 /* This warp's rows of what a head has in an operand of the workspace. */
 template <typename T, int W>
 static __device__ inline T *head_rows(const tt_attention_room<T, W> &room,
-                                      const tt_operand<T> &operand, int64_t token, int head)
+                                      const tt_operand<T> &operand, int token, int head)
 {
     return const_cast<T *>(operand.data) + (token + room.band) * operand.stride +
            head * operand.step;
@@ -75,7 +75,7 @@ static __device__ inline T *head_rows(const tt_attention_room<T, W> &room,
 /* The warp's band of a tile, to the workspace. */
 template <typename T, int W>
 static __device__ inline void write_tile(const tt_attention_room<T, W> &room, const T *tile,
-                                         const tt_operand<T> &operand, int64_t token, int head,
+                                         const tt_operand<T> &operand, int token, int head,
                                          int rows)
 {
     constexpr int LD = tt_attention_room<T, W>::LD;
@@ -87,7 +87,7 @@ static __device__ inline void write_tile(const tt_attention_room<T, W> &room, co
 /* A band to the workspace, through the tile of probabilities. */
 template <typename T, int W>
 static __device__ inline void write_band(const tt_attention_room<T, W> &room, tt_band<T, W> &band,
-                                         const tt_operand<T> &operand, int64_t token, int head,
+                                         const tt_operand<T> &operand, int token, int head,
                                          int rows)
 {
     constexpr int EDGE = tt_attention_room<T, W>::EDGE, LD_P = tt_attention_room<T, W>::LD_P;
@@ -113,8 +113,8 @@ static __device__ inline void write_band(const tt_attention_room<T, W> &room, tt
 /* The queries of a head, U^_q M, for the block's rows; also into room.q. */
 template <typename T, int W>
 static __device__ inline void make_queries(const tt_attention_room<T, W> &room,
-                                           const thin_operands<T> &operands, int64_t token,
-                                           int64_t end, int head, tt_band<T, W> &queries)
+                                           const thin_operands<T> &operands, int token, int end,
+                                           int head, tt_band<T, W> &queries)
 {
     constexpr int LD = tt_attention_room<T, W>::LD;
     int live = tt_round_up(operands.width_k, TT_BAND);
@@ -138,8 +138,8 @@ __global__ void __launch_bounds__(tt_tile<T>::THREADS, W <= 32 ? 3 : 1)
     room_type room(memory, 3, frame);
     int query = (int)blockIdx.x * room_type::EDGE, head = (int)blockIdx.y * frame.group;
     int end_head = head + frame.group < frame.heads ? head + frame.group : frame.heads;
-    int64_t entry = blockIdx.z, token = entry * frame.sequence + query;
-    int64_t end = (entry + 1) * frame.sequence;
+    int entry = (int)blockIdx.z, token = entry * frame.sequence + query;
+    int end = (entry + 1) * frame.sequence;
     int live_v = tt_round_up(operands.width_v, TT_BAND), rows = frame.sequence - query;
     float *output = partial_row(operands, token);
     for (int first = head; head < end_head; head++) {
@@ -168,8 +168,8 @@ __global__ void __launch_bounds__(tt_tile<T>::THREADS, W <= 32 ? 3 : 1)
     room_type room(memory, 4, frame);
     int query = (int)blockIdx.x * EDGE, head = (int)blockIdx.y * frame.group;
     int end_head = head + frame.group < frame.heads ? head + frame.group : frame.heads;
-    int64_t entry = blockIdx.z, token = entry * frame.sequence + query;
-    int64_t end = (entry + 1) * frame.sequence;
+    int entry = (int)blockIdx.z, token = entry * frame.sequence + query;
+    int end = (entry + 1) * frame.sequence;
     int live_k = tt_round_up(operands.width_k, TT_BAND), rows = frame.sequence - query;
     int live_v = tt_round_up(operands.width_v, TT_BAND);
     float *output = partial_row(operands, token);
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(tt_tile<T>::THREADS, W <= 32 ? 3 : 1)
     room_type room(memory, 4, frame);
     int key = (int)blockIdx.x * room_type::EDGE, head = (int)blockIdx.y * frame.group;
     int end_head = head + frame.group < frame.heads ? head + frame.group : frame.heads;
-    int64_t entry = blockIdx.z, token = entry * frame.sequence + key;
+    int entry = (int)blockIdx.z, token = entry * frame.sequence + key;
     int rows = frame.sequence - key, rank_q = operands.width_q - 1, rank_k = operands.width_k - 1;
     tt_band<T, W> k_sums, v_sums;
     tt_attention_keys_heads(room, frame, operands.queries, operands.u_k, operands.u_v,
@@ -399,7 +399,7 @@ static void add_map_gradients(tt_device *device, const tt_thin_attention *attent
     float *output_partials = reinterpret_cast<float *>(workspace + plan.output_partials);
     int64_t all_k = plan.heads * plan.width_k, head_v = plan.width_v * plan.rank_o;
     tt_token_product score = {};
-    score.tokens = plan.tokens;
+    score.tokens = (int)plan.tokens;
     score.rows = operands.width_q;
     score.columns = operands.width_k;
     score.all = plan.width_q * all_k;
@@ -408,7 +408,7 @@ static void add_map_gradients(tt_device *device, const tt_thin_attention *attent
     tt_token_multiply(device, score, (int)plan.heads, plan.score_ranges, operands.u_q,
                       operands.d_queries, score_partials);
     tt_token_product output = {};
-    output.tokens = plan.tokens;
+    output.tokens = (int)plan.tokens;
     output.rows = operands.width_v;
     output.columns = operands.rank_o;
     output.all = plan.heads * head_v;

@@ -81,7 +81,7 @@ static inline void tt_add_up(tt_device *device, const float *partials, int count
 /* Entry (m, n) of head h of partial result z, at partials[z * all + m * row + h * head + n], is the
  * sum over the z-th range of tokens of a[token, h, m] * b[token, h, n]. */
 typedef struct {
-    int64_t tokens, range; /* tokens of one partial result */
+    int tokens, range; /* tokens of one partial result */
     int rows, columns;
     int64_t all, row, head;
 } tt_token_product;
@@ -113,8 +113,8 @@ __global__ void __launch_bounds__(tt_tile<T>::THREADS, 4)
     int live = product.columns - column < W ? product.columns - column : W;
     int live_rows = product.rows - first < EDGE ? product.rows - first : EDGE;
     int columns = tt_round_up(live, TT_BAND), rows = tt_round_up(live_rows, TT_BAND);
-    int64_t token = blockIdx.z * product.range;
-    int64_t end = token + product.range < product.tokens ? token + product.range : product.tokens;
+    int token = (int)blockIdx.z * product.range;
+    int end = token + product.range < product.tokens ? token + product.range : product.tokens;
     tt_band<T, W> sums;
     tt_band_clear(sums);
     for (; token < end; token += EDGE) {
@@ -152,7 +152,7 @@ static inline void tt_token_multiply(tt_device *device, tt_token_product product
 {
     constexpr int EDGE = tt_tile<T>::EDGE;
     auto kernel = tt_token_product_kernel<T>;
-    product.range = tt_ceil_div(tt_ceil_div(product.tokens, ranges), EDGE) * EDGE;
+    product.range = tt_round_up((int)tt_ceil_div(product.tokens, ranges), EDGE);
     dim3 grid((unsigned)tt_ceil_div(product.rows, EDGE),
               (unsigned)(heads * tt_ceil_div(product.columns, TT_TOKEN_COLUMNS)), (unsigned)ranges);
     TT_LAUNCH(device, grid, tt_tile<T>::THREADS, tt_token_product_bytes<T>(), kernel, product, a, b,
@@ -165,8 +165,8 @@ static inline void tt_token_multiply(tt_device *device, tt_token_product product
  * tiles of rows, y tiles of columns. */
 template <typename T, bool B, bool ADD>
 __global__ void __launch_bounds__(tt_tile<T>::THREADS, 4)
-    tt_row_product_kernel(tt_operand<T> a, tt_operand<float> b, T *result, int64_t stride,
-                          int64_t rows, int columns, int depth)
+    tt_row_product_kernel(tt_operand<T> a, tt_operand<float> b, T *result, int64_t stride, int rows,
+                          int columns, int depth)
 {
     constexpr int EDGE = tt_tile<T>::EDGE, PAD = tt_tile<T>::PAD, W = TT_TOKEN_COLUMNS;
     constexpr int LD = EDGE + PAD, LD_B = B ? LD : W + PAD;
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(tt_tile<T>::THREADS, 4)
     float *scratch = reinterpret_cast<float *>(right + W * LD) + tt_warp() * TT_SCRATCH;
     tt_places<T> places;
     tt_find_places(scratch, &places);
-    int64_t row = (int64_t)blockIdx.x * EDGE;
+    int row = (int)blockIdx.x * EDGE;
     int column = (int)blockIdx.y * W, band = tt_warp() * TT_BAND;
     int live = columns - column < W ? columns - column : W, padded = tt_round_up(live, TT_BAND);
     tt_band<T, W> sums;
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(tt_tile<T>::THREADS, 4)
     T *tile = right + band * (W + PAD);
     tt_band_store(tile, W + PAD, sums, places, padded);
     __syncwarp();
-    result += (row + band) * stride + column;
+    result += (int64_t)(row + band) * stride + column;
     for (int i = 0; i < TT_BAND && row + band + i < rows; i++) {
         for (int j = tt_lane(); j < live; j += 32) {
             T *to = result + i * stride + j;
@@ -219,7 +219,7 @@ static inline void tt_row_multiply(tt_device *device, tt_matrix a, tt_matrix b, 
     TT_LAUNCH(device, grid, tt_tile<T>::THREADS, bytes, kernel,
               tt_operand_ready(tt_operand_of<T>(a, 0, a.columns)),
               tt_operand_ready(tt_operand_of<float>(b, 0, b.columns)),
-              static_cast<T *>(result.data), result.stride, a.rows, (int)result.columns,
+              static_cast<T *>(result.data), result.stride, (int)a.rows, (int)result.columns,
               (int)a.columns);
 }
 

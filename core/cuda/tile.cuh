@@ -65,14 +65,18 @@ template <> struct tt_places<float> {
 };
 
 template <> struct tt_places<__nv_bfloat16> {
-    int place[TT_PART];
+    uint32_t places[TT_PART / 4]; /* a byte each */
+    __device__ int place(int i) const
+    {
+        return (int)(places[i / 4] >> (8 * (i % 4)) & 0xFFu);
+    }
     __device__ int row(int i) const
     {
-        return place[i] / TT_BAND;
+        return place(i) / TT_BAND;
     }
     __device__ int column(int i) const
     {
-        return place[i] % TT_BAND;
+        return place(i) % TT_BAND;
     }
 };
 
@@ -94,8 +98,9 @@ static __device__ inline void tt_find_places(float *scratch, tt_places<__nv_bflo
     nvcuda::wmma::load_matrix_sync(part, scratch, TT_SCRATCH_ROW, nvcuda::wmma::mem_row_major);
     static_assert(sizeof part.x / sizeof part.x[0] == TT_PART, "a part is shared out evenly");
 #pragma unroll
-    for (int i = 0; i < TT_PART; i++) {
-        places->place[i] = (int)part.x[i];
+    for (int i = 0; i < TT_PART; i += 4) {
+        places->places[i / 4] = (uint32_t)part.x[i] | (uint32_t)part.x[i + 1] << 8 |
+                                (uint32_t)part.x[i + 2] << 16 | (uint32_t)part.x[i + 3] << 24;
     }
     __syncwarp();
 }
@@ -338,8 +343,8 @@ static __device__ inline tt_pack<8> tt_operand_eight(const tt_operand<S> &operan
  * threads of the block. */
 template <typename T, typename S>
 static __device__ inline void tt_tile_load(T *tile, int ld, int rows, int columns,
-                                           const tt_operand<S> &operand, int64_t first_row,
-                                           int64_t end_row, int first_column, int head)
+                                           const tt_operand<S> &operand, int first_row, int end_row,
+                                           int first_column, int head)
 {
     int across = columns / 8;
     for (int e = (int)threadIdx.x; e < rows * across; e += (int)blockDim.x) {
