@@ -26,6 +26,8 @@ __thread dim3 gridDim;
 namespace simulator
 {
 
+__thread int check_thread = -1;
+
 namespace
 {
 
@@ -218,6 +220,7 @@ fiber *worker::take_next(fiber *own)
 {
     if (ready_count == 0) {
         current = nullptr;
+        check_thread = -1;
         return &scheduler;
     }
     gpu_thread *next = &threads[ready[--ready_count]];
@@ -227,6 +230,7 @@ fiber *worker::take_next(fiber *own)
     current = next;
     next->now = status::ready;
     threadIdx = next->index;
+    check_thread = static_cast<int>(next - threads);
     return next->stack;
 }
 
@@ -468,7 +472,7 @@ void worker::finish_meeting(gpu_warp *warp, int number)
             first[__builtin_ctz(left)].result = outcome;
         }
     }
-    check_warp_meets(static_cast<int>(warp - warps), met.arrived);
+    check_warp_meets(static_cast<int>(warp - warps));
     release(warp_orders.row(order.next()), met.arrived, warp);
 }
 
@@ -590,11 +594,6 @@ job order_blocks(const kernel &work, uint64_t order)
 bool in_kernel()
 {
     return self != nullptr && self->current != nullptr;
-}
-
-int running_thread()
-{
-    return static_cast<int>(self->current - self->threads);
 }
 
 std::string thread_text(int number)

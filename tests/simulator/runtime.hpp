@@ -171,8 +171,9 @@ void run_kernel(const kernel &work, uint64_t order);
 /* Whether this thread of the host is inside a kernel. */
 bool in_kernel();
 size_t dynamic_shared_limit(const void *function);
-/* Of the thread that runs, in its block; and the index of any thread of the block, as text. */
-int running_thread();
+/* The number of the GPU thread that runs, in its block; -1 outside kernels. */
+extern __thread int check_thread;
+/* The index of any thread of the running block. */
 std::string thread_text(int number);
 /* Whether an address lies in the arguments of the running kernel. */
 bool holds_arguments(const void *memory);
@@ -313,14 +314,14 @@ bool checks_accesses();
 void check_device_region(char *begin, size_t bytes);
 void check_allocated(const allocation &which);
 void check_freed(const allocation &which);
-void check_work_begins(const work &what);
+void check_work_begins(const operation &who);
 void check_work_ends(const work &what);
 void check_work_ranges(const std::vector<simulator_range> &ranges);
 void check_shared_region(char *begin, size_t bytes);
 void check_block_begins(char *dynamic, size_t dynamic_bytes);
 void check_shared_begins(char *object, size_t bytes);
 void check_block_meets();
-void check_warp_meets(int warp, uint32_t lanes);
+void check_warp_meets(int warp);
 void check_block_ends();
 
 } // namespace simulator

@@ -154,7 +154,7 @@ bool execute(operation *one, uint64_t order)
     } else if (what.kind != SIMULATOR_HOST) {
         open_device_memory();
     }
-    check_work_begins(what);
+    check_work_begins(*one);
     one->poll = what.start(order);
     const bool done = one->poll == nullptr;
     if (done) {
