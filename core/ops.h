@@ -29,7 +29,8 @@ typedef struct {
 /* A dense view with stride == columns. */
 static inline tt_matrix tt_matrix_dense(void *data, int64_t rows, int64_t columns, tt_type type)
 {
-    return (tt_matrix){data, rows, columns, columns, type};
+    tt_matrix matrix = {data, rows, columns, columns, type};
+    return matrix;
 }
 
 static inline tt_matrix tt_matrix_f32(float *data, int64_t rows, int64_t columns)
@@ -203,8 +204,8 @@ typedef struct {
  * gradient_check the next three; update adds 1 to `updates` when it was one. */
 typedef struct {
     uint32_t step;          /* dropout's counter: optimizer steps attempted so far */
-    uint32_t updates;       /* updates made so far: bias correction counts these */
     float learning_rate[3]; /* by tt_group, for this step */
+    uint32_t updates;       /* updates made so far: bias correction counts these */
     float gradient_norm;    /* global 2-norm before clipping */
     float gradient_factor;  /* what clipping multiplies gradients by */
     float finite;           /* 1 when loss and gradients are finite, else 0: no update */
@@ -229,8 +230,8 @@ typedef struct {
 } tt_update;
 
 typedef struct tt_ops {
-    /* Products. multiply: one large product. multiply_group: many small independent ones at once.
-     */
+    /* Products. multiply: one large product. multiply_group: many small independent ones at once,
+     * all in f32 and without epilogue. */
     void (*multiply)(tt_device *device, const tt_product *product);
     void (*multiply_group)(tt_device *device, const tt_product *products, int count);
     void (*copy_group)(tt_device *device, const tt_copy *copies, int count);
