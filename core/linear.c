@@ -80,8 +80,7 @@ void tt_linear_multiply(tt_device *device, bool transpose_a, bool transpose_b, t
 
 static tt_matrix weight_of(const tt_linear *linear)
 {
-    return tt_matrix_f32(tt_parameters_value(linear->parameters, linear->weight), linear->outputs,
-                         linear->inputs);
+    return tt_parameters_weight(linear->parameters, linear->weight);
 }
 
 void tt_linear_forward(const tt_linear *linear, tt_matrix x, tt_matrix u, tt_matrix y)
@@ -94,10 +93,32 @@ void tt_linear_forward(const tt_linear *linear, tt_matrix x, tt_matrix u, tt_mat
     }
 }
 
+void tt_linear_forward_gelu(const tt_linear *linear, tt_gelu gelu, tt_matrix x, tt_matrix u,
+                            tt_matrix before, tt_matrix y)
+{
+    tt_product product = {.alpha = 1.0f,
+                          .c = y,
+                          .epilogue = TT_EPILOGUE_GELU,
+                          .bias = tt_linear_bias(linear),
+                          .before_gelu = before,
+                          .gelu = gelu};
+    if (linear->form == TT_DENSE) {
+        product.transpose_b = true;
+        product.a = x;
+        product.b = weight_of(linear);
+    } else {
+        tt_linear_contract(linear, linear, x, u);
+        product.a = u;
+        product.b = tt_linear_train(linear)->rounded_b;
+    }
+    tt_device *device = linear->parameters->device;
+    device->ops->multiply(device, &product);
+}
+
 void tt_linear_expand(const tt_linear *linear, tt_matrix u, tt_matrix y)
 {
-    tt_linear_multiply(linear->parameters->device, false, false, u, tt_linear_train(linear)->b,
-                       0.0f, y);
+    tt_linear_multiply(linear->parameters->device, false, false, u,
+                       tt_linear_train(linear)->rounded_b, 0.0f, y);
 }
 
 void tt_linear_backward(const tt_linear *linear, tt_matrix x, tt_matrix u, tt_matrix dy,
@@ -108,8 +129,8 @@ void tt_linear_backward(const tt_linear *linear, tt_matrix x, tt_matrix u, tt_ma
         tt_linear_contract_backward(linear, linear, x, du, beta, dx);
         return;
     }
-    tt_matrix gradient = weight_of(linear);
-    gradient.data = tt_parameters_gradient(linear->parameters, linear->weight);
+    tt_matrix gradient = tt_matrix_f32(tt_parameters_gradient(linear->parameters, linear->weight),
+                                       linear->outputs, linear->inputs);
     tt_linear_multiply(linear->parameters->device, true, false, dy, x, 1.0f, gradient);
     if (dx.data) {
         tt_linear_multiply(linear->parameters->device, false, false, dy, weight_of(linear), beta,
@@ -121,7 +142,7 @@ void tt_linear_expand_backward(const tt_linear *linear, tt_matrix u, tt_matrix d
 {
     const tt_train *train = tt_linear_train(linear);
     tt_linear_multiply(linear->parameters->device, true, false, u, dy, 1.0f, train->b_gradient);
-    tt_linear_multiply(linear->parameters->device, false, true, dy, train->b, 0.0f, du);
+    tt_linear_multiply(linear->parameters->device, false, true, dy, train->rounded_b, 0.0f, du);
 }
 
 void tt_linear_contract(const tt_linear *first, const tt_linear *last, tt_matrix x, tt_matrix u)

@@ -47,6 +47,9 @@ const tt_train *tt_linear_train(const tt_linear *linear);
 /* y = x W^T. As a tensor train: u = x A [rows, rank], y = u B; the backward pass needs u again. A
  * dense map does not touch u. */
 void tt_linear_forward(const tt_linear *linear, tt_matrix x, tt_matrix u, tt_matrix y);
+/* The same with the bias and GELU: y = gelu(before), before = x W^T + bias. */
+void tt_linear_forward_gelu(const tt_linear *linear, tt_gelu gelu, tt_matrix x, tt_matrix u,
+                            tt_matrix before, tt_matrix y);
 /* y = u B alone, for tensor trains. */
 void tt_linear_expand(const tt_linear *linear, tt_matrix u, tt_matrix y);
 

@@ -1,5 +1,6 @@
 #include "core/optimizer.h"
 
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -114,18 +115,36 @@ void tt_optimizer_destroy(tt_optimizer **optimizer)
     *optimizer = NULL;
 }
 
-void tt_optimizer_prepare_step(tt_optimizer *optimizer, int64_t number, int64_t schedule_step)
+tt_step_settings tt_optimizer_settings(const tt_optimizer *optimizer, int64_t number,
+                                       int64_t schedule_step)
 {
     const tt_optimizer_options *options = &optimizer->options;
     double factor = tt_schedule_factor(&options->schedule, schedule_step, options->total_steps);
-    uint32_t counter = (uint32_t)number;
-    float rates[TT_GROUP_COUNT];
+    tt_step_settings settings = {.step = (uint32_t)number};
     for (int group = 0; group < TT_GROUP_COUNT; group++) {
-        rates[group] = (float)(options->learning_rate[group] * factor);
+        settings.learning_rate[group] = (float)(options->learning_rate[group] * factor);
     }
+    return settings;
+}
+
+/* The settings are the first members of the state. */
+static_assert(offsetof(tt_step_state, step) == offsetof(tt_step_settings, step) &&
+                  offsetof(tt_step_state, learning_rate) ==
+                      offsetof(tt_step_settings, learning_rate) &&
+                  offsetof(tt_step_state, updates) >= sizeof(tt_step_settings),
+              "tt_step_state begins with tt_step_settings");
+
+void tt_optimizer_take_settings(tt_optimizer *optimizer, const tt_step_settings *settings)
+{
     tt_device *device = optimizer->device;
-    device->copy_in(device, &optimizer->state->step, &counter, sizeof counter);
-    device->copy_in(device, optimizer->state->learning_rate, rates, sizeof rates);
+    device->copy(device, optimizer->state, settings, sizeof *settings);
+}
+
+void tt_optimizer_prepare_step(tt_optimizer *optimizer, int64_t number, int64_t schedule_step)
+{
+    tt_step_settings settings = tt_optimizer_settings(optimizer, number, schedule_step);
+    tt_device *device = optimizer->device;
+    device->copy_in(device, optimizer->state, &settings, sizeof settings);
 }
 
 void tt_optimizer_apply(tt_optimizer *optimizer)

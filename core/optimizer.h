@@ -2,7 +2,8 @@
  *
  * One step, after the gradients and statistics of all ranks are summed:
  *
- *     tt_optimizer_prepare_step(optimizer, number, step);   before the forward pass
+ *     tt_optimizer_prepare_step(optimizer, number, step);   before the forward pass, or
+ *     tt_optimizer_take_settings(optimizer, settings);      the same from device memory
  *     ... forward, backward, all-reduce ...
  *     tt_optimizer_apply(optimizer);                checks, clips, updates; all on the device
  *
@@ -34,8 +35,19 @@ tt_status tt_optimizer_create(const tt_parameters *parameters, const tt_optimize
 /* Sets the pointer to NULL; NULL is fine. */
 void tt_optimizer_destroy(tt_optimizer **optimizer);
 
-/* Writes to the device the number of the step in the whole run, from 0, which dropout counts, and
- * the learning rates of `schedule_step`, its number in the phase that the schedule belongs to. */
+/* What the host decides for a step: the number of the step in the whole run, from 0, which dropout
+ * counts, and the learning rates of `schedule_step`, its number in the phase that the schedule
+ * belongs to. */
+typedef struct {
+    uint32_t step;
+    float learning_rate[TT_GROUP_COUNT];
+} tt_step_settings;
+
+tt_step_settings tt_optimizer_settings(const tt_optimizer *optimizer, int64_t number,
+                                       int64_t schedule_step);
+/* Takes them from device memory, in order with other work and without waiting for it. */
+void tt_optimizer_take_settings(tt_optimizer *optimizer, const tt_step_settings *settings);
+/* Takes them from the host. */
 void tt_optimizer_prepare_step(tt_optimizer *optimizer, int64_t number, int64_t schedule_step);
 /* Checks the gradients and, where all is finite, updates values and moments. */
 void tt_optimizer_apply(tt_optimizer *optimizer);

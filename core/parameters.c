@@ -2,6 +2,7 @@
 
 #include "core/random.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,17 +74,23 @@ tt_status tt_parameters_allocate(tt_parameters *parameters, bool with_moments, t
     parameters->values = device->allocate(device, bytes);
     parameters->gradients = device->allocate(device, bytes + TT_STATISTICS * sizeof(float));
     bool complete = parameters->values && parameters->gradients;
+    if (device->compute != TT_F32) {
+        int64_t dense = parameters->total - parameters->range_start[TT_GROUP_DENSE];
+        parameters->rounded = device->allocate(device, tt_type_bytes(device->compute, dense));
+        complete = complete && parameters->rounded;
+    }
     if (with_moments) {
         parameters->first_moment = device->allocate(device, bytes);
         parameters->second_moment = device->allocate(device, bytes);
         complete = complete && parameters->first_moment && parameters->second_moment;
     }
     if (!complete) {
+        char what[128];
+        int buffers = with_moments ? 4 : 2;
+        snprintf(what, sizeof what, "%d buffers of %.1f MiB (parameters, gradients%s)", buffers,
+                 (double)bytes / 1048576.0, with_moments ? ", optimizer moments" : "");
         tt_parameters_free(parameters);
-        return tt_error_set(error, TT_OUT_OF_MEMORY,
-                            "%s: no memory for %d buffers of %.1f MiB (parameters, gradients%s)",
-                            device->name, with_moments ? 4 : 2, (double)bytes / 1048576.0,
-                            with_moments ? ", optimizer moments" : "");
+        return tt_device_no_memory(device, what, (size_t)buffers * bytes, error);
     }
     return TT_OK;
 }
@@ -93,6 +100,7 @@ void tt_parameters_free(tt_parameters *parameters)
     tt_device *device = parameters->device;
     if (device) {
         device->release(device, parameters->values);
+        device->release(device, parameters->rounded);
         device->release(device, parameters->gradients);
         device->release(device, parameters->first_moment);
         device->release(device, parameters->second_moment);
@@ -109,6 +117,35 @@ float *tt_parameters_value(const tt_parameters *parameters, tt_parameter_id id)
 float *tt_parameters_gradient(const tt_parameters *parameters, tt_parameter_id id)
 {
     return parameters->gradients + parameters->items[id].offset;
+}
+
+tt_matrix tt_parameters_weight(const tt_parameters *parameters, tt_parameter_id id)
+{
+    const tt_parameter *item = &parameters->items[id];
+    tt_matrix weight = {.data = tt_parameters_value(parameters, id),
+                        .rows = item->shape[0],
+                        .columns = item->shape[1],
+                        .stride = item->shape[1]};
+    if (parameters->device->compute != TT_F32) {
+        weight.type = parameters->device->compute;
+        int64_t place = item->offset - parameters->range_start[TT_GROUP_DENSE];
+        weight.data = (char *)parameters->rounded + tt_type_bytes(weight.type, place);
+    }
+    return weight;
+}
+
+void tt_parameters_round(const tt_parameters *parameters)
+{
+    tt_device *device = parameters->device;
+    int64_t begin = parameters->range_start[TT_GROUP_DENSE], count = parameters->total - begin;
+    if (device->compute == TT_F32 || count == 0) {
+        return;
+    }
+    tt_copy copy = {
+        .source = tt_matrix_f32(parameters->values + begin, 1, count),
+        .target = tt_matrix_dense(parameters->rounded, 1, count, device->compute),
+    };
+    device->ops->copy_group(device, &copy, 1);
 }
 
 enum { FILL_CHUNK = 4096 };

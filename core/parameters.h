@@ -8,7 +8,7 @@
 #ifndef TT_CORE_PARAMETERS_H
 #define TT_CORE_PARAMETERS_H
 
-#include "core/device.h"
+#include "core/ops.h"
 
 enum { TT_MAX_DIMENSIONS = 4, TT_PARAMETER_ALIGNMENT = 16 /* floats */ };
 
@@ -35,6 +35,7 @@ typedef struct {
     int64_t range_start[TT_GROUP_COUNT + 1]; /* floats; range g is [start[g], start[g + 1]) */
     int64_t total;                           /* floats in one buffer, gaps included */
     float *values;
+    void *rounded;        /* the dense rest in the device's compute type; NULL where that is f32 */
     float *gradients;     /* total + TT_STATISTICS floats */
     float *first_moment;  /* optimizer state */
     float *second_moment; /* optimizer state */
@@ -53,6 +54,11 @@ void tt_parameters_free(tt_parameters *parameters);
 
 float *tt_parameters_value(const tt_parameters *parameters, tt_parameter_id id);
 float *tt_parameters_gradient(const tt_parameters *parameters, tt_parameter_id id);
+/* A weight of the dense rest, a matrix, as products read it: in the device's compute type. Where
+ * that is not f32 it has the value that tt_parameters_round found. */
+tt_matrix tt_parameters_weight(const tt_parameters *parameters, tt_parameter_id id);
+/* Rounds the dense rest to the device's compute type; once a step, after the update. */
+void tt_parameters_round(const tt_parameters *parameters);
 /* Sets every entry to `value`, or draws it from a normal distribution: entry i of the parameter is
  * a pure function of (seed, name, i), whatever else the model holds. */
 void tt_parameters_fill(tt_parameters *parameters, tt_parameter_id id, float value);

@@ -16,13 +16,17 @@ typedef struct {
     int count;
 } copy_list;
 
+typedef enum { EXACT, GRADIENT, ROUNDED, FACTOR_KINDS } factor_kind;
+
 /* Where the pieces of one train lie in the set's arena. The chains keep every partial product,
  * which the backward pass needs: prefix k is H_1...H_k, suffix k is H_k...H_m. */
 typedef struct {
     size_t scaled[TT_MAX_ORDER], scaled_gradient[TT_MAX_ORDER];
     size_t chain[TT_MAX_ORDER],
         chain_gradient[TT_MAX_ORDER]; /* prefix or suffix ending at core k */
-    size_t b, b_gradient;
+    struct {
+        size_t a, b; /* neighbours share the a of the first */
+    } factors[FACTOR_KINDS];
 } train_room;
 
 struct tt_train_plan {
@@ -144,55 +148,75 @@ static int64_t cut_rank(const tt_train *train)
     return train->shape.ranks[train->shape.input_order];
 }
 
-/* dA of a block of neighbours lies in one matrix, and so does A. */
-static void reserve_factors(tt_train_set *set, size_t *a, size_t *a_gradient)
+/* r_d of all trains of the block that train `i` begins. */
+static int64_t block_width(const tt_train_set *set, int i)
 {
-    struct tt_train_plan *plan = set->plan;
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1) {
-            plan->gradients_begin = tt_arena_mark(&plan->arena);
-        }
-        for (int i = 0; i < set->count; i++) {
-            const tt_train *train = &set->trains[i];
-            int64_t outputs = tt_train_outputs(&train->shape);
-            size_t b = tt_arena_reserve(&plan->arena, tt_floats((cut_rank(train) + 1) * outputs));
-            *(pass == 0 ? &plan->rooms[i].b : &plan->rooms[i].b_gradient) = b;
-            if (plan->block_first[i] == i) {
-                int64_t width = 0;
-                for (int j = i; j < set->count && plan->block_first[j] == i; j++) {
-                    width += cut_rank(&set->trains[j]);
-                }
-                (pass == 0 ? a : a_gradient)[i] = tt_arena_reserve(
-                    &plan->arena, tt_floats(width * tt_train_inputs(&train->shape)));
-            }
-        }
+    int64_t width = 0;
+    for (int j = i; j < set->count && set->plan->block_first[j] == i; j++) {
+        width += cut_rank(&set->trains[j]);
     }
-    plan->gradients_end = tt_arena_mark(&plan->arena);
+    return width;
 }
 
-static void resolve_factors(tt_train_set *set, const size_t *a, const size_t *a_gradient)
+static void reserve_kind(tt_train_set *set, factor_kind kind, tt_type type)
 {
     struct tt_train_plan *plan = set->plan;
     for (int i = 0; i < set->count; i++) {
-        tt_train *train = &set->trains[i];
-        int64_t rank = cut_rank(train), outputs = tt_train_outputs(&train->shape);
-        int64_t first_column = 0, width = 0;
-        for (int j = plan->block_first[i]; j < set->count; j++) {
-            if (plan->block_first[j] != plan->block_first[i]) {
-                break;
-            }
-            first_column += j < i ? cut_rank(&set->trains[j]) : 0;
-            width += cut_rank(&set->trains[j]);
+        const tt_train *train = &set->trains[i];
+        int64_t rows = cut_rank(train) + (kind == ROUNDED ? 0 : 1); /* one for the bias */
+        plan->rooms[i].factors[kind].b = tt_arena_reserve(
+            &plan->arena, tt_type_bytes(type, rows * tt_train_outputs(&train->shape)));
+        if (plan->block_first[i] == i) {
+            int64_t size = block_width(set, i) * tt_train_inputs(&train->shape);
+            plan->rooms[i].factors[kind].a =
+                tt_arena_reserve(&plan->arena, tt_type_bytes(type, size));
         }
-        int64_t inputs = tt_train_inputs(&train->shape);
-        int first = plan->block_first[i];
-        tt_matrix block = tt_matrix_f32(tt_arena_at(&plan->arena, a[first]), inputs, width);
-        train->a = tt_matrix_columns(block, first_column, rank);
-        block.data = tt_arena_at(&plan->arena, a_gradient[first]);
-        train->a_gradient = tt_matrix_columns(block, first_column, rank);
-        train->b = tt_matrix_f32(tt_arena_at(&plan->arena, plan->rooms[i].b), rank, outputs);
-        train->b_gradient =
-            tt_matrix_f32(tt_arena_at(&plan->arena, plan->rooms[i].b_gradient), rank, outputs);
+    }
+}
+
+static void reserve_factors(tt_train_set *set)
+{
+    struct tt_train_plan *plan = set->plan;
+    reserve_kind(set, EXACT, TT_F32);
+    plan->gradients_begin = tt_arena_mark(&plan->arena);
+    reserve_kind(set, GRADIENT, TT_F32);
+    plan->gradients_end = tt_arena_mark(&plan->arena);
+    if (set->parameters->device->compute != TT_F32) {
+        reserve_kind(set, ROUNDED, set->parameters->device->compute);
+    }
+}
+
+/* A and B of one kind; A lies beside those of its neighbours in one matrix. */
+static void resolve_kind(const tt_train_set *set, int i, factor_kind kind, tt_type type,
+                         tt_matrix *a, tt_matrix *b)
+{
+    const struct tt_train_plan *plan = set->plan;
+    const tt_train *train = &set->trains[i];
+    int first = plan->block_first[i];
+    int64_t column = 0;
+    for (int j = first; j < i; j++) {
+        column += cut_rank(&set->trains[j]);
+    }
+    tt_matrix block =
+        tt_matrix_dense(tt_arena_at(&plan->arena, plan->rooms[first].factors[kind].a),
+                        tt_train_inputs(&train->shape), block_width(set, first), type);
+    *a = tt_matrix_columns(block, column, cut_rank(train));
+    *b = tt_matrix_dense(tt_arena_at(&plan->arena, plan->rooms[i].factors[kind].b), cut_rank(train),
+                         tt_train_outputs(&train->shape), type);
+}
+
+static void resolve_factors(tt_train_set *set)
+{
+    tt_type compute = set->parameters->device->compute;
+    for (int i = 0; i < set->count; i++) {
+        tt_train *train = &set->trains[i];
+        resolve_kind(set, i, EXACT, TT_F32, &train->a, &train->b);
+        resolve_kind(set, i, GRADIENT, TT_F32, &train->a_gradient, &train->b_gradient);
+        train->rounded_a = train->a;
+        train->rounded_b = train->b;
+        if (compute != TT_F32) {
+            resolve_kind(set, i, ROUNDED, compute, &train->rounded_a, &train->rounded_b);
+        }
     }
 }
 
@@ -283,7 +307,8 @@ static void list_copy(copy_list *list, tt_matrix source, tt_matrix target, bool 
         (tt_copy){.source = source, .target = target, .accumulate = accumulate};
 }
 
-/* A is copied to its place beside its neighbours; a side of one core is that core. */
+/* A is copied to its place beside its neighbours; a side of one core is that core. Rounded factors
+ * are made from the same sources. */
 static void list_copies(tt_train_set *set, int i)
 {
     struct tt_train_plan *plan = set->plan;
@@ -293,12 +318,16 @@ static void list_copies(tt_train_set *set, int i)
     prefix.stride = prefix.columns;
     prefix.data = chain_memory(set, i, last_input, false);
     list_copy(&plan->place, prefix, train->a, false);
+    tt_matrix suffix = train->b;
+    suffix.data = chain_memory(set, i, last_input + 1, false);
+    if (train->rounded_a.type != TT_F32) {
+        list_copy(&plan->place, prefix, train->rounded_a, false);
+        list_copy(&plan->place, suffix, train->rounded_b, false);
+    }
     prefix.data = chain_memory(set, i, last_input, true);
     list_copy(&plan->collect, train->a_gradient, prefix, false);
 
     if (last_input + 2 == train->shape.order) {
-        tt_matrix suffix = train->b;
-        suffix.data = scaled_core(set, i, last_input + 1, false);
         list_copy(&plan->place, suffix, train->b, false);
         suffix.data = scaled_core(set, i, last_input + 1, true);
         list_copy(&plan->last_cores, train->b_gradient, suffix, true);
@@ -339,7 +368,7 @@ static bool allocate_lists(tt_train_set *set)
     plan->rooms = calloc(count, sizeof *plan->rooms);
     plan->block_first = calloc(count, sizeof *plan->block_first);
     plan->scaled = calloc(count * TT_MAX_ORDER, sizeof *plan->scaled);
-    plan->place.items = calloc(2 * count, sizeof(tt_copy));
+    plan->place.items = calloc(4 * count, sizeof(tt_copy));
     plan->collect.items = calloc(count, sizeof(tt_copy));
     plan->last_cores.items = calloc(count, sizeof(tt_copy));
     bool complete = plan->rooms && plan->block_first && plan->scaled && plan->place.items &&
@@ -355,10 +384,7 @@ static bool allocate_lists(tt_train_set *set)
 tt_status tt_train_set_plan(tt_train_set *set, tt_error *error)
 {
     set->plan = calloc(1, sizeof *set->plan);
-    size_t count = (size_t)(set->count > 0 ? set->count : 1);
-    size_t *a = calloc(2 * count, sizeof *a);
-    if (!set->plan || !a || !allocate_lists(set)) {
-        free(a);
+    if (!set->plan || !allocate_lists(set)) {
         return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for the plan of tensor trains");
     }
     struct tt_train_plan *plan = set->plan;
@@ -367,15 +393,14 @@ tt_status tt_train_set_plan(tt_train_set *set, tt_error *error)
         plan->block_first[i] = i - (int)set->trains[i].a.columns;
         reserve_train(&plan->arena, &set->trains[i].shape, &plan->rooms[i]);
     }
-    reserve_factors(set, a, a + count);
+    reserve_factors(set);
     tt_status status = tt_arena_allocate(&plan->arena, "tensor-train factors", error);
     if (status == TT_OK) {
-        resolve_factors(set, a, a + count);
+        resolve_factors(set);
         for (int i = 0; i < set->count; i++) {
             list_train(set, i);
         }
     }
-    free(a);
     return status;
 }
 
@@ -409,14 +434,14 @@ size_t tt_train_set_bytes(const tt_train_set *set)
 
 static tt_matrix join_columns(tt_matrix first, tt_matrix last)
 {
-    float *begin = first.data, *end = (float *)last.data + last.columns;
-    first.columns = end - begin;
+    const char *begin = first.data, *end = tt_matrix_at(last, 0, last.columns);
+    first.columns = (end - begin) / (int64_t)tt_type_size(first.type);
     return first;
 }
 
 tt_matrix tt_train_set_input_factors(const tt_train_set *set, int first, int last)
 {
-    return join_columns(set->trains[first].a, set->trains[last].a);
+    return join_columns(set->trains[first].rounded_a, set->trains[last].rounded_a);
 }
 
 tt_matrix tt_train_set_input_gradients(const tt_train_set *set, int first, int last)

@@ -63,7 +63,9 @@ typedef struct {
     /* Set by plan. Row r_d of `b` and `b_gradient` is room for the map's bias, so that [U, 1] times
      * the r_d + 1 rows is the map with its bias; the views below have r_d rows. */
     tt_matrix a, b;                   /* [N_in, r_d] (maybe strided), [r_d, N_out] */
-    tt_matrix a_gradient, b_gradient; /* micro-batches add to these */
+    tt_matrix rounded_a, rounded_b;   /* the same in the device's compute type: what activations are
+                                         multiplied with; a and b themselves where that is f32 */
+    tt_matrix a_gradient, b_gradient; /* f32: micro-batches add to these */
 } tt_train;
 
 typedef struct tt_train_set {
@@ -92,7 +94,8 @@ void tt_train_set_free(tt_train_set *set);
 /* Memory of the plan. */
 size_t tt_train_set_bytes(const tt_train_set *set);
 
-/* The A (or dA) of trains first..last, added as neighbours, as one matrix [N_in, sum of r_d]. */
+/* The rounded A (or the dA) of trains first..last, added as neighbours, as one matrix
+ * [N_in, sum of r_d]. */
 tt_matrix tt_train_set_input_factors(const tt_train_set *set, int first, int last);
 tt_matrix tt_train_set_input_gradients(const tt_train_set *set, int first, int last);
 

@@ -49,6 +49,9 @@ typedef struct {
     bool training;              /* dropout on */
     uint64_t seed;              /* of dropout */
     const uint32_t *step;       /* device: dropout's counter */
+    /* Called by the backward pass when it is through with a block; NULL: nobody wants to know. */
+    void (*block_done)(void *user, int layer);
+    void *block_done_user;
 } tt_encoder;
 
 /* Registers all parameters under Hugging Face's names with prefix "bert.". `parameters` and
@@ -79,6 +82,12 @@ tt_matrix tt_encoder_forward(tt_encoder *encoder, const tt_encoder_inputs *input
 tt_matrix tt_encoder_output_gradient(tt_encoder *encoder, const tt_encoder_inputs *inputs);
 /* From there back to every parameter. Overwrites the hidden states. */
 void tt_encoder_backward(tt_encoder *encoder, const tt_encoder_inputs *inputs);
+
+/* The dense parameters of block `layer`, in floats of the flat buffers; the last block's go on to
+ * the end of the dense rest, the heads' among them. True when their gradients are final as soon as
+ * the backward pass of the last micro-batch is through with the block. Needs planned activations.
+ */
+bool tt_encoder_block_range(const tt_encoder *encoder, int layer, int64_t *offset, int64_t *count);
 
 /* A norm's parameters, "<name>.weight" and "<name>.bias"; and the operation that uses them. */
 tt_status tt_norm_add(tt_norm_ids *ids, const char *name, int64_t hidden, tt_parameters *parameters,

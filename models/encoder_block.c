@@ -27,6 +27,7 @@ tt_status tt_encoder_block_create(tt_encoder *encoder, int layer, tt_error *erro
         {&block->output, "output.dense", inner, hidden, TT_MAP_OUTPUT, NULL},
     };
     char name[128];
+    block->first_parameter = encoder->parameters->count;
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         snprintf(name, sizeof name, "bert.encoder.layer.%d.%s", layer, list[i].name);
         TT_TRY(tt_linear_add(list[i].map, name, list[i].inputs, list[i].outputs,
@@ -37,6 +38,7 @@ tt_status tt_encoder_block_create(tt_encoder *encoder, int layer, tt_error *erro
     TT_TRY(tt_norm_add(&block->attention_norm, name, hidden, encoder->parameters, error));
     snprintf(name, sizeof name, "bert.encoder.layer.%d.output.LayerNorm", layer);
     TT_TRY(tt_norm_add(&block->output_norm, name, hidden, encoder->parameters, error));
+    block->parameters_end = encoder->parameters->count;
     block->dropout_site = 1 + 3 * (uint32_t)layer; /* site 0 is the embeddings' */
     return TT_OK;
 }
@@ -117,9 +119,16 @@ double tt_encoder_block_cost(const tt_encoder *encoder, int layer, int half, tt_
 
 /* --- operands -------------------------------------------------------------------------------- */
 
+size_t tt_plan_reserve(const tt_encoder *encoder, int64_t rows, int64_t columns)
+{
+    return tt_arena_reserve(&encoder->plan->arena,
+                            tt_type_bytes(encoder->device->compute, rows * columns));
+}
+
 tt_matrix tt_plan_matrix(const tt_encoder *encoder, size_t offset, int64_t rows, int64_t columns)
 {
-    return tt_matrix_f32(tt_arena_at(&encoder->plan->arena, offset), rows, columns);
+    return tt_matrix_dense(tt_arena_at(&encoder->plan->arena, offset), rows, columns,
+                           encoder->device->compute);
 }
 
 tt_dropout tt_encoder_dropout(const tt_encoder *encoder, float probability, uint32_t site,
@@ -197,9 +206,9 @@ tt_thin_feed_forward tt_block_thin_feed_forward(const tt_encoder *encoder, int l
     const tt_train *second = tt_linear_train(&block->output);
     return (tt_thin_feed_forward){
         .u1 = tt_plan_matrix(encoder, block->room.u_1, tokens, block->intermediate.rank),
-        .b1 = first->b,
+        .b1 = first->rounded_b,
         .bias = tt_linear_bias(&block->intermediate),
-        .a2 = second->a,
+        .a2 = second->rounded_a,
         .b1_gradient = first->b_gradient,
         .a2_gradient = second->a_gradient,
         .bias_gradient = tt_linear_bias_gradient(&block->intermediate),
@@ -261,7 +270,7 @@ tt_thin_joint tt_block_joint(const tt_encoder *encoder, int layer, int half,
                            .u = tt_plan_matrix(encoder,
                                                half == 0 ? block->room.u_o : block->room.u_2,
                                                inputs->batch * inputs->sequence, map->rank),
-                           .b = train->b,
+                           .b = train->rounded_b,
                            .b_gradient = train->b_gradient,
                            .workspace = at(encoder, encoder->plan->shared.workspace)};
     if (feeds_next(encoder, layer, half)) {
@@ -353,9 +362,8 @@ static void wide_feed_forward_forward(tt_encoder *encoder, const block_view *vie
     tt_matrix inner = tt_plan_matrix(encoder, view->block->room.inner, view->tokens, view->inner);
     tt_matrix activation =
         tt_plan_matrix(encoder, encoder->plan->shared.activation, view->tokens, view->inner);
-    tt_linear_forward(&view->block->intermediate, view->hidden, view->u_1, inner);
-    view->ops->gelu_forward(view->device, encoder->configuration.gelu, inner,
-                            tt_linear_bias(&view->block->intermediate), activation);
+    tt_linear_forward_gelu(&view->block->intermediate, encoder->configuration.gelu, view->hidden,
+                           view->u_1, inner, activation);
     tt_linear_forward(&view->block->output, activation, view->u_2, view->branch);
 }
 

@@ -28,6 +28,7 @@ struct tt_encoder_block {
     tt_thin_maps maps;
     tt_block_room room;
     uint32_t dropout_site; /* first of three */
+    tt_parameter_id first_parameter, parameters_end;
 };
 
 /* Scratch shared by all blocks, as offsets. */
@@ -87,7 +88,8 @@ void tt_encoder_block_input(tt_encoder *encoder, int layer, const tt_encoder_inp
 /* Puts the embeddings' output into `hidden` again. */
 void tt_encoder_embedding_output(tt_encoder *encoder, const tt_encoder_inputs *inputs);
 
-/* Memory of the plan as matrices. */
+/* Room in the plan for activations of the device's compute type, and a view on it. */
+size_t tt_plan_reserve(const tt_encoder *encoder, int64_t rows, int64_t columns);
 tt_matrix tt_plan_matrix(const tt_encoder *encoder, size_t offset, int64_t rows, int64_t columns);
 
 /* A dropout site of the current micro-batch; rows are tokens times `row_factor`. */

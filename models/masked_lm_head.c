@@ -3,8 +3,9 @@
 #include <string.h>
 
 /* About this many bytes of logits at a time; a chunk never has fewer rows than this, since each
- * chunk passes once over the whole gradient of the embeddings. */
-enum { CHUNK_BYTES = 48 << 20, CHUNK_ROWS = 128 };
+ * chunk passes once over the whole gradient of the embeddings. A GPU needs large products to be
+ * busy, and has no cache that a chunk would fit into. */
+enum { CHUNK_BYTES = 48 << 20, CHUNK_BYTES_GPU = 256 << 20, CHUNK_ROWS = 128 };
 
 tt_status tt_masked_lm_head_create(tt_masked_lm_head *head, const tt_encoder *encoder,
                                    tt_error *error)
@@ -36,7 +37,9 @@ tt_status tt_masked_lm_head_plan(tt_masked_lm_head *head, int64_t count, tt_erro
 {
     int64_t hidden = head->encoder->configuration.hidden_size;
     int64_t vocabulary = head->encoder->configuration.vocabulary_size;
-    head->chunk = CHUNK_BYTES / (int64_t)sizeof(float) / vocabulary;
+    const tt_device *device = head->encoder->device;
+    int64_t bytes = device->captures ? CHUNK_BYTES_GPU : CHUNK_BYTES;
+    head->chunk = bytes / (int64_t)tt_type_size(device->compute) / vocabulary;
     head->chunk = head->chunk < CHUNK_ROWS ? CHUNK_ROWS : head->chunk;
     head->chunk = head->chunk < count ? head->chunk : count;
 
@@ -45,12 +48,14 @@ tt_status tt_masked_lm_head_plan(tt_masked_lm_head *head, int64_t count, tt_erro
     size_t *wide[] = {&head->gathered, &head->inner, &head->activation, &head->normalized,
                       &head->d_output};
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
-        *wide[i] = tt_arena_reserve(arena, tt_floats(count * hidden));
+        *wide[i] = tt_arena_reserve(arena, tt_type_bytes(device->compute, count * hidden));
     }
-    head->u = tt_arena_reserve(arena, tt_floats(count * head->transform.rank));
-    head->d_u = tt_arena_reserve(arena, tt_floats(count * head->transform.rank));
+    size_t thin = tt_type_bytes(device->compute, count * head->transform.rank);
+    head->u = tt_arena_reserve(arena, thin);
+    head->d_u = tt_arena_reserve(arena, thin);
     head->deviation = tt_arena_reserve(arena, tt_floats(count));
-    head->logits = tt_arena_reserve(arena, tt_floats(head->chunk * vocabulary));
+    head->logits =
+        tt_arena_reserve(arena, tt_type_bytes(device->compute, head->chunk * vocabulary));
     return tt_arena_allocate(arena, "the masked-language-model head", error);
 }
 
@@ -66,7 +71,8 @@ size_t tt_masked_lm_head_bytes(const tt_masked_lm_head *head)
 
 static tt_matrix view(const tt_masked_lm_head *head, size_t offset, int64_t rows, int64_t columns)
 {
-    return tt_matrix_f32(tt_arena_at(&head->arena, offset), rows, columns);
+    return tt_matrix_dense(tt_arena_at(&head->arena, offset), rows, columns,
+                           head->encoder->device->compute);
 }
 
 static tt_residual_norm norm_of(const tt_masked_lm_head *head, int64_t rows)
@@ -88,8 +94,7 @@ static void run_chunk(tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs
     tt_parameters *parameters = encoder->parameters;
     int64_t vocabulary = encoder->configuration.vocabulary_size;
     tt_matrix logits = view(head, head->logits, output.rows, vocabulary);
-    tt_matrix word =
-        tt_matrix_f32(tt_parameters_value(parameters, encoder->word), vocabulary, output.columns);
+    tt_matrix word = tt_parameters_weight(parameters, encoder->word);
     tt_linear_multiply(device, false, true, output, word, 0.0f, logits);
     tt_cross_entropy loss = {.logits = logits,
                              .bias = tt_parameters_value(parameters, head->bias),
@@ -100,8 +105,8 @@ static void run_chunk(tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs
                              .correct_sum = inputs->correct_sum};
     device->ops->cross_entropy(device, &loss);
     if (d_output.data) {
-        tt_matrix d_word = word;
-        d_word.data = tt_parameters_gradient(parameters, encoder->word);
+        tt_matrix d_word = tt_matrix_f32(tt_parameters_gradient(parameters, encoder->word),
+                                         vocabulary, output.columns);
         tt_linear_multiply(device, true, false, logits, output, 1.0f, d_word);
         tt_linear_multiply(device, false, false, logits, word, 0.0f, d_output);
     }
@@ -149,10 +154,8 @@ void tt_masked_lm_head_run(tt_masked_lm_head *head, const tt_masked_lm_inputs *i
         d_hidden.data ? view(head, head->d_output, rows, hidden.columns) : d_hidden;
     tt_residual_norm norm = norm_of(head, rows);
     device->ops->gather_rows(device, hidden, inputs->rows, gathered);
-    tt_linear_forward(&head->transform, gathered, view(head, head->u, rows, head->transform.rank),
-                      inner);
-    device->ops->gelu_forward(device, head->encoder->configuration.gelu, inner,
-                              tt_linear_bias(&head->transform), output);
+    tt_linear_forward_gelu(&head->transform, head->encoder->configuration.gelu, gathered,
+                           view(head, head->u, rows, head->transform.rank), inner, output);
     device->ops->residual_norm_forward(device, &norm, output, (tt_matrix){0}, output);
     run_chunks(head, inputs, output, d_output);
     if (d_hidden.data) {

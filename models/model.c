@@ -96,6 +96,7 @@ void tt_model_begin_step(tt_model *model)
 
 void tt_model_materialise(tt_model *model)
 {
+    tt_parameters_round(&model->parameters);
     tt_train_set_materialise(&model->trains);
     tt_encoder_materialise(&model->encoder);
 }
@@ -109,7 +110,7 @@ void tt_model_run(tt_model *model, const tt_model_inputs *inputs, bool backward)
     if (backward) {
         d_hidden = tt_encoder_output_gradient(&model->encoder, &inputs->batch);
         device->zero(device, d_hidden.data,
-                     (size_t)(d_hidden.rows * d_hidden.columns) * sizeof(float));
+                     tt_type_bytes(d_hidden.type, d_hidden.rows * d_hidden.columns));
     }
     if (model->has_masked_lm) {
         tt_masked_lm_inputs masked = {.count = inputs->masked_count,

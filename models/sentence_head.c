@@ -58,12 +58,13 @@ tt_status tt_sentence_head_plan(tt_sentence_head *head, int64_t batch, int64_t s
     head->sequence = sequence;
     head->first_rows = tt_arena_reserve(arena, (size_t)batch * sizeof(int32_t));
     size_t *wide[] = {&head->gathered, &head->pooled, &head->dropped, &head->d_pooled};
+    tt_type type = head->encoder->device->compute;
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
-        *wide[i] = tt_arena_reserve(arena, tt_floats(batch * hidden));
+        *wide[i] = tt_arena_reserve(arena, tt_type_bytes(type, batch * hidden));
     }
-    head->u = tt_arena_reserve(arena, tt_floats(batch * head->pooler.rank));
-    head->d_u = tt_arena_reserve(arena, tt_floats(batch * head->pooler.rank));
-    head->logits = tt_arena_reserve(arena, tt_floats(batch * head->classes));
+    head->u = tt_arena_reserve(arena, tt_type_bytes(type, batch * head->pooler.rank));
+    head->d_u = tt_arena_reserve(arena, tt_type_bytes(type, batch * head->pooler.rank));
+    head->logits = tt_arena_reserve(arena, tt_type_bytes(type, batch * head->classes));
     TT_TRY(tt_arena_allocate(arena, "the sentence head", error));
     return fill_first_rows(head, batch, error);
 }
@@ -80,7 +81,8 @@ size_t tt_sentence_head_bytes(const tt_sentence_head *head)
 
 static tt_matrix view(const tt_sentence_head *head, size_t offset, int64_t rows, int64_t columns)
 {
-    return tt_matrix_f32(tt_arena_at(&head->arena, offset), rows, columns);
+    return tt_matrix_dense(tt_arena_at(&head->arena, offset), rows, columns,
+                           head->encoder->device->compute);
 }
 
 static void head_backward(tt_sentence_head *head, const tt_encoder_inputs *batch,
