@@ -10,17 +10,17 @@
 
 template <typename T, int W>
 __global__ void __launch_bounds__(256)
-    tt_add_bias_rows(tt_rows<T> y, int64_t rows, int64_t columns, const float *bias)
+    tt_add_bias_rows(tt_rows<T> y, int64_t rows, int columns, const float *bias)
 {
-    int64_t column = tt_grid_column<W>(), left = columns - column;
-    if (left <= 0) {
+    int column = tt_grid_column<W>();
+    if (column >= columns) {
         return;
     }
-    tt_pack<W> bias_pack = tt_load_pack<W>(bias + column, left);
+    tt_pack<W> bias_pack = tt_load_pack<W>(bias + column);
     for (int64_t row = tt_grid_row(); row < rows; row += tt_grid_height()) {
-        tt_pack<W> pack = tt_load_pack<W>(y.at(row, column), left);
+        tt_pack<W> pack = tt_load_pack<W>(y.at(row, column));
         tt_add_pack(pack, bias_pack);
-        tt_store_pack(y.at(row, column), pack, left);
+        tt_store_pack(y.at(row, column), pack);
     }
 }
 
@@ -29,8 +29,8 @@ static void tt_launch_add_bias(tt_device *device, tt_matrix y, const float *bias
 {
     tt_row_grid plan = tt_grid_for_rows(device, y.rows, y.columns, W);
     auto add_bias_rows = tt_add_bias_rows<T, W>;
-    TT_LAUNCH(device, plan.grid, plan.block, 0, add_bias_rows, tt_rows_of<T>(y), y.rows, y.columns,
-              bias);
+    TT_LAUNCH(device, plan.grid, plan.block, 0, add_bias_rows, tt_rows_of<T>(y), y.rows,
+              static_cast<int>(y.columns), bias);
 }
 
 void tt_cuda_add_bias(tt_device *device, tt_matrix y, const float *bias)
@@ -42,14 +42,14 @@ void tt_cuda_add_bias(tt_device *device, tt_matrix y, const float *bias)
 
 template <typename T, int W>
 __global__ void __launch_bounds__(256)
-    tt_column_sum_rows(tt_rows<const T> dy, int64_t rows, int64_t columns, float *partials)
+    tt_column_sum_rows(tt_rows<const T> dy, int64_t rows, int columns, float *partials)
 {
-    int64_t column = tt_grid_column<W>(), left = columns - column;
+    int column = tt_grid_column<W>();
     tt_pack<W> sum = {};
-    if (left > 0) {
+    if (column < columns) {
 #pragma unroll 4
         for (int64_t row = tt_grid_row(); row < rows; row += tt_grid_height()) {
-            tt_add_pack(sum, tt_load_pack<W>(dy.at(row, column), left));
+            tt_add_pack(sum, tt_load_pack<W>(dy.at(row, column)));
         }
     }
     tt_store_column_sums(sum, partials, columns, 0, 1);
@@ -61,7 +61,7 @@ static void tt_launch_add_bias_backward(tt_device *device, tt_matrix dy, float *
     tt_column_plan plan = tt_plan_columns(device, dy.rows, dy.columns, W, 1, 0);
     auto column_sum_rows = tt_column_sum_rows<T, W>;
     TT_LAUNCH(device, plan.grid, plan.block, 0, column_sum_rows, tt_rows_of<const T>(dy), dy.rows,
-              dy.columns, plan.partials);
+              static_cast<int>(dy.columns), plan.partials);
     tt_add_column_sums(device, plan.partials, plan.chunks, 1, dy.columns, {{bias_gradient}});
 }
 
@@ -76,27 +76,27 @@ void tt_cuda_add_bias_backward(tt_device *device, tt_matrix dy, float *bias_grad
 /* What GELU takes in is what x holds once rounded: the backward pass then computes the same. */
 template <tt_gelu KIND, typename T, int W>
 __global__ void __launch_bounds__(256)
-    tt_gelu_rows(tt_rows<T> x, int64_t rows, int64_t columns, const float *bias, tt_rows<T> y)
+    tt_gelu_rows(tt_rows<T> x, int64_t rows, int columns, const float *bias, tt_rows<T> y)
 {
-    int64_t column = tt_grid_column<W>(), left = columns - column;
-    if (left <= 0) {
+    int column = tt_grid_column<W>();
+    if (column >= columns) {
         return;
     }
     tt_pack<W> bias_pack = {};
     if (bias != nullptr) {
-        bias_pack = tt_load_pack<W>(bias + column, left);
+        bias_pack = tt_load_pack<W>(bias + column);
     }
     for (int64_t row = tt_grid_row(); row < rows; row += tt_grid_height()) {
-        tt_pack<W> pack = tt_load_pack<W>(x.at(row, column), left);
+        tt_pack<W> pack = tt_load_pack<W>(x.at(row, column));
         if (bias != nullptr) {
             tt_add_pack(pack, bias_pack);
-            tt_store_pack(x.at(row, column), pack, left);
+            tt_store_pack(x.at(row, column), pack);
         }
 #pragma unroll
         for (int i = 0; i < W; i++) {
             pack.value[i] = tt_gelu_value<KIND>(tt_rounded<T>(pack.value[i]));
         }
-        tt_store_pack(y.at(row, column), pack, left);
+        tt_store_pack(y.at(row, column), pack);
     }
 }
 
@@ -107,8 +107,8 @@ static void tt_launch_gelu_forward(tt_device *device, tt_gelu kind, tt_matrix x,
     tt_row_grid plan = tt_grid_for_rows(device, x.rows, x.columns, W);
     auto gelu_rows =
         kind == TT_GELU_ERF ? tt_gelu_rows<TT_GELU_ERF, T, W> : tt_gelu_rows<TT_GELU_TANH, T, W>;
-    TT_LAUNCH(device, plan.grid, plan.block, 0, gelu_rows, tt_rows_of<T>(x), x.rows, x.columns,
-              bias, tt_rows_of<T>(y));
+    TT_LAUNCH(device, plan.grid, plan.block, 0, gelu_rows, tt_rows_of<T>(x), x.rows,
+              static_cast<int>(x.columns), bias, tt_rows_of<T>(y));
 }
 
 void tt_cuda_gelu_forward(tt_device *device, tt_gelu kind, tt_matrix x, const float *bias,
@@ -123,24 +123,24 @@ void tt_cuda_gelu_forward(tt_device *device, tt_gelu kind, tt_matrix x, const fl
 
 template <tt_gelu KIND, typename T, int W>
 __global__ void __launch_bounds__(256)
-    tt_gelu_gradient_rows(tt_rows<const T> x, int64_t rows, int64_t columns, tt_rows<const T> dy,
+    tt_gelu_gradient_rows(tt_rows<const T> x, int64_t rows, int columns, tt_rows<const T> dy,
                           tt_rows<T> dx, tt_rows<T> y, float *partials)
 {
-    int64_t column = tt_grid_column<W>(), left = columns - column;
+    int column = tt_grid_column<W>();
     tt_pack<W> sum = {};
-    if (left > 0) {
+    if (column < columns) {
         for (int64_t row = tt_grid_row(); row < rows; row += tt_grid_height()) {
-            tt_pack<W> value = tt_load_pack<W>(x.at(row, column), left);
-            tt_pack<W> gradient = tt_load_pack<W>(dy.at(row, column), left);
+            tt_pack<W> value = tt_load_pack<W>(x.at(row, column));
+            tt_pack<W> gradient = tt_load_pack<W>(dy.at(row, column));
 #pragma unroll
             for (int i = 0; i < W; i++) {
                 float derivative;
                 value.value[i] = tt_gelu_of<KIND>(value.value[i], &derivative);
                 gradient.value[i] *= derivative;
             }
-            tt_store_pack(dx.at(row, column), gradient, left);
+            tt_store_pack(dx.at(row, column), gradient);
             if (y.data != nullptr) {
-                tt_store_pack(y.at(row, column), value, left);
+                tt_store_pack(y.at(row, column), value);
             }
             tt_add_pack(sum, gradient);
         }
@@ -158,8 +158,8 @@ static void tt_launch_gelu_backward(tt_device *device, tt_gelu kind, tt_matrix x
     auto gelu_gradient_rows = kind == TT_GELU_ERF ? tt_gelu_gradient_rows<TT_GELU_ERF, T, W>
                                                   : tt_gelu_gradient_rows<TT_GELU_TANH, T, W>;
     TT_LAUNCH(device, plan.grid, plan.block, 0, gelu_gradient_rows, tt_rows_of<const T>(x), x.rows,
-              x.columns, tt_rows_of<const T>(dy), tt_rows_of<T>(dx), tt_rows_of<T>(y),
-              bias_gradient != nullptr ? plan.partials : nullptr);
+              static_cast<int>(x.columns), tt_rows_of<const T>(dy), tt_rows_of<T>(dx),
+              tt_rows_of<T>(y), bias_gradient != nullptr ? plan.partials : nullptr);
     if (bias_gradient != nullptr) {
         tt_add_column_sums(device, plan.partials, plan.chunks, 1, x.columns, {{bias_gradient}});
     }
@@ -178,23 +178,23 @@ void tt_cuda_gelu_backward(tt_device *device, tt_gelu kind, tt_matrix x, tt_matr
 
 template <typename T, int W>
 __global__ void __launch_bounds__(256)
-    tt_tanh_rows(tt_rows<const T> x, int64_t rows, int64_t columns, const float *bias, tt_rows<T> y)
+    tt_tanh_rows(tt_rows<const T> x, int64_t rows, int columns, const float *bias, tt_rows<T> y)
 {
-    int64_t column = tt_grid_column<W>(), left = columns - column;
-    if (left <= 0) {
+    int column = tt_grid_column<W>();
+    if (column >= columns) {
         return;
     }
     tt_pack<W> bias_pack = {};
     if (bias != nullptr) {
-        bias_pack = tt_load_pack<W>(bias + column, left);
+        bias_pack = tt_load_pack<W>(bias + column);
     }
     for (int64_t row = tt_grid_row(); row < rows; row += tt_grid_height()) {
-        tt_pack<W> pack = tt_load_pack<W>(x.at(row, column), left);
+        tt_pack<W> pack = tt_load_pack<W>(x.at(row, column));
 #pragma unroll
         for (int i = 0; i < W; i++) {
             pack.value[i] = tanhf(pack.value[i] + bias_pack.value[i]);
         }
-        tt_store_pack(y.at(row, column), pack, left);
+        tt_store_pack(y.at(row, column), pack);
     }
 }
 
@@ -204,7 +204,7 @@ static void tt_launch_tanh_forward(tt_device *device, tt_matrix x, const float *
     tt_row_grid plan = tt_grid_for_rows(device, x.rows, x.columns, W);
     auto tanh_rows = tt_tanh_rows<T, W>;
     TT_LAUNCH(device, plan.grid, plan.block, 0, tanh_rows, tt_rows_of<const T>(x), x.rows,
-              x.columns, bias, tt_rows_of<T>(y));
+              static_cast<int>(x.columns), bias, tt_rows_of<T>(y));
 }
 
 void tt_cuda_tanh_forward(tt_device *device, tt_matrix x, const float *bias, tt_matrix y)
@@ -217,20 +217,20 @@ void tt_cuda_tanh_forward(tt_device *device, tt_matrix x, const float *bias, tt_
 
 template <typename T, int W>
 __global__ void __launch_bounds__(256)
-    tt_tanh_gradient_rows(tt_rows<const T> y, int64_t rows, int64_t columns, tt_rows<const T> dy,
+    tt_tanh_gradient_rows(tt_rows<const T> y, int64_t rows, int columns, tt_rows<const T> dy,
                           tt_rows<T> dx, float *partials)
 {
-    int64_t column = tt_grid_column<W>(), left = columns - column;
+    int column = tt_grid_column<W>();
     tt_pack<W> sum = {};
-    if (left > 0) {
+    if (column < columns) {
         for (int64_t row = tt_grid_row(); row < rows; row += tt_grid_height()) {
-            tt_pack<W> value = tt_load_pack<W>(y.at(row, column), left);
-            tt_pack<W> gradient = tt_load_pack<W>(dy.at(row, column), left);
+            tt_pack<W> value = tt_load_pack<W>(y.at(row, column));
+            tt_pack<W> gradient = tt_load_pack<W>(dy.at(row, column));
 #pragma unroll
             for (int i = 0; i < W; i++) {
                 gradient.value[i] *= 1.0f - value.value[i] * value.value[i];
             }
-            tt_store_pack(dx.at(row, column), gradient, left);
+            tt_store_pack(dx.at(row, column), gradient);
             tt_add_pack(sum, gradient);
         }
     }
@@ -246,7 +246,7 @@ static void tt_launch_tanh_backward(tt_device *device, tt_matrix y, tt_matrix dy
     tt_column_plan plan = tt_plan_columns(device, y.rows, y.columns, W, 1, 0);
     auto tanh_gradient_rows = tt_tanh_gradient_rows<T, W>;
     TT_LAUNCH(device, plan.grid, plan.block, 0, tanh_gradient_rows, tt_rows_of<const T>(y), y.rows,
-              y.columns, tt_rows_of<const T>(dy), tt_rows_of<T>(dx),
+              static_cast<int>(y.columns), tt_rows_of<const T>(dy), tt_rows_of<T>(dx),
               bias_gradient != nullptr ? plan.partials : nullptr);
     if (bias_gradient != nullptr) {
         tt_add_column_sums(device, plan.partials, plan.chunks, 1, y.columns, {{bias_gradient}});
@@ -266,17 +266,17 @@ void tt_cuda_tanh_backward(tt_device *device, tt_matrix y, tt_matrix dy, tt_matr
 
 template <typename T, int W>
 __global__ void __launch_bounds__(256)
-    tt_dropout_rows(tt_rows<T> x, int64_t rows, int64_t columns, tt_dropout_site site)
+    tt_dropout_rows(tt_rows<T> x, int64_t rows, int columns, tt_dropout_site site)
 {
-    int64_t column = tt_grid_column<W>(), left = columns - column;
-    if (left <= 0) {
+    int column = tt_grid_column<W>();
+    if (column >= columns) {
         return;
     }
     uint32_t step = tt_dropout_step(site);
     for (int64_t row = tt_grid_row(); row < rows; row += tt_grid_height()) {
-        tt_pack<W> pack = tt_load_pack<W>(x.at(row, column), left);
+        tt_pack<W> pack = tt_load_pack<W>(x.at(row, column));
         tt_dropout_apply(site, step, row, column, pack.value);
-        tt_store_pack(x.at(row, column), pack, left);
+        tt_store_pack(x.at(row, column), pack);
     }
 }
 
@@ -285,8 +285,8 @@ static void tt_launch_dropout(tt_device *device, tt_matrix x, const tt_dropout *
 {
     tt_row_grid plan = tt_grid_for_rows(device, x.rows, x.columns, W);
     auto dropout_rows = tt_dropout_rows<T, W>;
-    TT_LAUNCH(device, plan.grid, plan.block, 0, dropout_rows, tt_rows_of<T>(x), x.rows, x.columns,
-              tt_dropout_site_of(dropout));
+    TT_LAUNCH(device, plan.grid, plan.block, 0, dropout_rows, tt_rows_of<T>(x), x.rows,
+              static_cast<int>(x.columns), tt_dropout_site_of(dropout));
 }
 
 void tt_cuda_dropout(tt_device *device, tt_matrix x, const tt_dropout *dropout)

@@ -21,8 +21,8 @@ enum {
 template <typename T, int W>
 __global__ void __launch_bounds__(256) tt_embedding_rows(tt_embedding e, tt_rows<T> y)
 {
-    int64_t column = tt_grid_column<W>(), left = e.hidden - column;
-    if (left <= 0) {
+    int column = tt_grid_column<W>();
+    if (column >= e.hidden) {
         return;
     }
     int64_t tokens = e.batch * e.sequence;
@@ -30,10 +30,10 @@ __global__ void __launch_bounds__(256) tt_embedding_rows(tt_embedding e, tt_rows
         const float *word = e.word + e.ids[token] * e.hidden + column;
         const float *position = e.position + token % e.sequence * e.hidden + column;
         const float *segment = e.segment + e.segments[token] * e.hidden + column;
-        tt_pack<W> sum = tt_load_pack<W>(word, left);
-        tt_add_pack(sum, tt_load_pack<W>(position, left));
-        tt_add_pack(sum, tt_load_pack<W>(segment, left));
-        tt_store_pack(y.at(token, column), sum, left);
+        tt_pack<W> sum = tt_load_pack<W>(word);
+        tt_add_pack(sum, tt_load_pack<W>(position));
+        tt_add_pack(sum, tt_load_pack<W>(segment));
+        tt_store_pack(y.at(token, column), sum);
     }
 }
 
@@ -189,7 +189,7 @@ template <typename T, typename D> struct tt_run_operands {
     float *partials;         /* [lists, stretches, 2, columns]: of the first run, and of the last */
     int64_t count;           /* entries of a list */
     int64_t batch, sequence; /* of the list of positions */
-    int64_t first_column, columns;
+    int first_column, columns;
 };
 
 template <typename T, typename D>
@@ -224,12 +224,11 @@ static __device__ __forceinline__ float *tt_run_partials(const tt_run_operands<T
 
 template <int W, typename D>
 static __device__ __forceinline__ void tt_add_to_target(const tt_rows<D> &target, int64_t row,
-                                                        int64_t column, const tt_pack<W> &addend,
-                                                        int64_t left)
+                                                        int column, const tt_pack<W> &addend)
 {
-    tt_pack<W> sum = tt_load_pack<W>(target.at(row, column), left);
+    tt_pack<W> sum = tt_load_pack<W>(target.at(row, column));
     tt_add_pack(sum, addend);
-    tt_store_pack(target.at(row, column), sum, left);
+    tt_store_pack(target.at(row, column), sum);
 }
 
 /* A warp a stretch and a strip of 32 W columns; the lanes hold the stretch's keys and rows. */
@@ -243,7 +242,9 @@ __global__ void __launch_bounds__(256) tt_sum_runs(tt_run_operands<T, D> o)
         return; /* a whole warp */
     }
     tt_run_list<D> list = tt_this_list(o);
-    int64_t column = tt_grid_column<W>(), left = o.columns - column, rest = o.count - first;
+    int64_t rest = o.count - first;
+    int column = tt_grid_column<W>();
+    bool inside = column < o.columns;
     int count = rest < TT_RUN ? static_cast<int>(rest) : TT_RUN,
         lane = static_cast<int>(threadIdx.x);
     int32_t lane_key = lane < count ? tt_key_at(o, list, first + lane) : 0;
@@ -260,25 +261,25 @@ __global__ void __launch_bounds__(256) tt_sum_runs(tt_run_operands<T, D> o)
         for (int i = 0; i < AHEAD; i++) {
             int64_t row = __shfl_sync(all, lane_row, base + i);
             ahead[i] = {};
-            if (base + i < count && left > 0) {
-                ahead[i] = tt_load_pack<W>(o.source.at(row, o.first_column + column), left);
+            if (base + i < count && inside) {
+                ahead[i] = tt_load_pack<W>(o.source.at(row, o.first_column + column));
             }
         }
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             int32_t next_key = __shfl_sync(all, lane_key, (base + i + 1) % TT_RUN);
-            if (base + i >= count || left <= 0) {
+            if (base + i >= count || !inside) {
                 continue;
             }
             tt_add_pack(sum, ahead[i]);
             bool last = base + i + 1 == count;
             if (last || next_key != key) {
                 if (from_before) {
-                    tt_store_pack(partials, sum, left);
+                    tt_store_pack(partials, sum);
                 } else if (last && goes_on) {
-                    tt_store_pack(partials + o.columns, sum, left);
+                    tt_store_pack(partials + o.columns, sum);
                 } else {
-                    tt_add_to_target(list.target, key, o.first_column + column, sum, left);
+                    tt_add_to_target(list.target, key, o.first_column + column, sum);
                 }
                 sum = {};
                 from_before = false;
@@ -312,15 +313,16 @@ __global__ void __launch_bounds__(256) tt_finish_runs(tt_run_operands<T, D> o)
             high = middle;
         }
     }
-    int64_t column = tt_grid_column<W>(), left = o.columns - column;
+    int column = tt_grid_column<W>();
+    bool inside = column < o.columns;
     tt_pack<W> sum = {};
-    if (left > 0) {
+    if (inside) {
         if (threadIdx.y == 0) {
-            sum = tt_load_pack<W>(tt_run_partials(o, stretch) + o.columns + column, left);
+            sum = tt_load_pack<W>(tt_run_partials(o, stretch) + o.columns + column);
         }
 #pragma unroll 4
         for (int64_t s = stretch + 1 + threadIdx.y; s < end; s += TT_COLUMN_THREADS_DOWN) {
-            tt_add_pack(sum, tt_load_pack<W>(tt_run_partials(o, s) + column, left));
+            tt_add_pack(sum, tt_load_pack<W>(tt_run_partials(o, s) + column));
         }
     }
 #pragma unroll
@@ -328,14 +330,14 @@ __global__ void __launch_bounds__(256) tt_finish_runs(tt_run_operands<T, D> o)
         tile.sum[threadIdx.y][threadIdx.x * W + i] = sum.value[i];
     }
     __syncthreads();
-    if (threadIdx.y == 0 && left > 0) {
+    if (threadIdx.y == 0 && inside) {
         for (int y = 1; y < TT_COLUMN_THREADS_DOWN; y++) {
 #pragma unroll
             for (int i = 0; i < W; i++) {
                 sum.value[i] += tile.sum[y][threadIdx.x * W + i];
             }
         }
-        tt_add_to_target(list.target, key, o.first_column + column, sum, left);
+        tt_add_to_target(list.target, key, o.first_column + column, sum);
     }
 }
 
@@ -354,8 +356,8 @@ static void tt_launch_runs(tt_device *device, tt_run_operands<T, D> operands, in
     auto sum_runs = tt_sum_runs<T, D, W>;
     auto finish_runs = tt_finish_runs<T, D, W>;
     for (int64_t first = 0; first < columns; first += room) {
-        operands.first_column = first;
-        operands.columns = columns - first < room ? columns - first : room;
+        operands.first_column = static_cast<int>(first);
+        operands.columns = static_cast<int>(columns - first < room ? columns - first : room);
         unsigned strips = static_cast<unsigned>(tt_ceil_div(operands.columns, 32 * W));
         dim3 block(32, TT_COLUMN_THREADS_DOWN);
         unsigned groups = static_cast<unsigned>(tt_ceil_div(stretches, TT_COLUMN_THREADS_DOWN));
@@ -405,9 +407,9 @@ void tt_cuda_embedding_backward(tt_device *device, const tt_embedding *embedding
     int64_t hidden = embedding->hidden;
     assert(dy.rows == embedding->batch * embedding->sequence && dy.columns == hidden);
     if (dy.rows > 0) {
-        bool wide = hidden % 8 == 0 && tt_wide(dy, tt_table(embedding->word_gradient, hidden),
-                                               tt_table(embedding->position_gradient, hidden),
-                                               tt_table(embedding->segment_gradient, hidden));
+        bool wide = tt_wide(dy, tt_table(embedding->word_gradient, hidden),
+                            tt_table(embedding->position_gradient, hidden),
+                            tt_table(embedding->segment_gradient, hidden));
         TT_FOR_ACTIVATIONS(dy.type, wide, tt_launch_embedding_backward, device, embedding, dy,
                            workspace);
     }
@@ -415,14 +417,14 @@ void tt_cuda_embedding_backward(tt_device *device, const tt_embedding *embedding
 
 template <typename T, int W>
 __global__ void __launch_bounds__(256)
-    tt_gather(tt_rows<const T> x, const int32_t *index, int64_t rows, int64_t columns, tt_rows<T> y)
+    tt_gather(tt_rows<const T> x, const int32_t *index, int64_t rows, int columns, tt_rows<T> y)
 {
-    int64_t column = tt_grid_column<W>(), left = columns - column;
-    if (left <= 0) {
+    int column = tt_grid_column<W>();
+    if (column >= columns) {
         return;
     }
     for (int64_t row = tt_grid_row(); row < rows; row += tt_grid_height()) {
-        tt_store_pack(y.at(row, column), tt_load_pack<W>(x.at(index[row], column), left), left);
+        tt_store_pack(y.at(row, column), tt_load_pack<W>(x.at(index[row], column)));
     }
 }
 
@@ -432,7 +434,7 @@ static void tt_launch_gather(tt_device *device, tt_matrix x, const int32_t *inde
     tt_row_grid plan = tt_grid_for_rows(device, y.rows, y.columns, W);
     auto gather = tt_gather<T, W>;
     TT_LAUNCH(device, plan.grid, plan.block, 0, gather, tt_rows_of<const T>(x), index, y.rows,
-              y.columns, tt_rows_of<T>(y));
+              static_cast<int>(y.columns), tt_rows_of<T>(y));
 }
 
 void tt_cuda_gather_rows(tt_device *device, tt_matrix x, const int32_t *index, tt_matrix y)
@@ -464,7 +466,7 @@ void tt_cuda_scatter_rows(tt_device *device, tt_matrix dy, const int32_t *index,
 {
     assert(dx.columns == dy.columns && dx.type == dy.type);
     if (dy.rows > 0) {
-        bool wide = dy.columns % 8 == 0 && tt_wide(dy, dx);
+        bool wide = tt_wide(dy, dx);
         TT_FOR_ACTIVATIONS(dy.type, wide, tt_launch_scatter, device, dy, index, dx);
     }
 }

@@ -55,7 +55,7 @@ static __device__ __forceinline__ void tt_join(tt_running_sum &running, bool &be
 
 template <typename T, int W>
 __global__ void __launch_bounds__(TT_LOSS_THREADS)
-    tt_loss_rows(tt_rows<const T> logits, int64_t classes, const float *bias, const int32_t *labels,
+    tt_loss_rows(tt_rows<const T> logits, int classes, const float *bias, const int32_t *labels,
                  tt_row_losses losses)
 {
     int64_t row = blockIdx.x;
@@ -70,12 +70,12 @@ __global__ void __launch_bounds__(TT_LOSS_THREADS)
     float label_logit = tt_load(logits.at(row, label)) + (bias != nullptr ? bias[label] : 0.0f);
     bool beaten = false; /* by a larger logit, or by an equal one before it */
     tt_running_sum running = {-FLT_MAX, 0.0f};
-    int64_t step = static_cast<int64_t>(TT_LOSS_THREADS) * W;
-    for (int64_t column = threadIdx.x * W; column < classes; column += step) {
-        int64_t left = classes - column;
-        tt_pack<W> pack = tt_load_pack<W>(logits.at(row, column), left);
+    for (int column = static_cast<int>(threadIdx.x) * W; column < classes;
+         column += TT_LOSS_THREADS * W) {
+        int left = classes - column;
+        tt_pack<W> pack = tt_load_last_pack<W>(logits.at(row, column), left);
         if (bias != nullptr) {
-            tt_add_pack(pack, tt_load_pack<W>(bias + column, left));
+            tt_add_pack(pack, tt_load_last_pack<W>(bias + column, left));
         }
         float largest = -FLT_MAX;
 #pragma unroll
@@ -126,25 +126,25 @@ __global__ void __launch_bounds__(TT_LOSS_THREADS)
 /* (softmax - one-hot) * scale in place of the logits, by strips of columns. */
 template <typename T, int W>
 __global__ void __launch_bounds__(256)
-    tt_loss_gradient(tt_rows<T> logits, int64_t rows, int64_t classes, const float *bias,
+    tt_loss_gradient(tt_rows<T> logits, int64_t rows, int classes, const float *bias,
                      const int32_t *labels, const float *gradient_scale, tt_row_losses losses,
                      float *partials)
 {
-    int64_t column = tt_grid_column<W>(), left = classes - column;
+    int column = tt_grid_column<W>(), left = classes - column;
     tt_pack<W> sum = {};
     if (left > 0) {
         float scale = *gradient_scale;
         tt_pack<W> bias_pack = {};
         if (bias != nullptr) {
-            bias_pack = tt_load_pack<W>(bias + column, left);
+            bias_pack = tt_load_last_pack<W>(bias + column, left);
         }
 #pragma unroll 2
         for (int64_t row = tt_grid_row(); row < rows; row += tt_grid_height()) {
-            int64_t label = labels[row];
+            int label = labels[row];
             tt_pack<W> gradient = {};
             if (label >= 0) {
                 float largest = losses.largest[row], factor = losses.factor[row];
-                gradient = tt_load_pack<W>(logits.at(row, column), left);
+                gradient = tt_load_last_pack<W>(logits.at(row, column), left);
 #pragma unroll
                 for (int i = 0; i < W; i++) {
                     float share = expf(gradient.value[i] + bias_pack.value[i] - largest) * factor;
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(256)
                 }
                 tt_add_pack(sum, gradient);
             }
-            tt_store_pack(logits.at(row, column), gradient, left);
+            tt_store_last_pack(logits.at(row, column), gradient, left);
         }
     }
     if (partials != nullptr) {
@@ -170,8 +170,8 @@ static void tt_launch_loss_gradient(tt_device *device, const tt_cross_entropy *l
     bool with_bias = loss->bias_gradient != nullptr;
     auto loss_gradient = tt_loss_gradient<T, W>;
     TT_LAUNCH(device, plan.grid, plan.block, 0, loss_gradient, tt_rows_of<T>(logits), logits.rows,
-              logits.columns, loss->bias, loss->labels, loss->gradient_scale, losses,
-              with_bias ? plan.partials : nullptr);
+              static_cast<int>(logits.columns), loss->bias, loss->labels, loss->gradient_scale,
+              losses, with_bias ? plan.partials : nullptr);
     if (with_bias) {
         tt_add_column_sums(device, plan.partials, plan.chunks, 1, logits.columns,
                            {{loss->bias_gradient}});
@@ -188,7 +188,8 @@ static void tt_launch_cross_entropy(tt_device *device, const tt_cross_entropy *l
                             scratch + 3 * logits.rows};
     auto loss_rows = tt_loss_rows<T, W>;
     TT_LAUNCH(device, static_cast<unsigned>(logits.rows), TT_LOSS_THREADS, 0, loss_rows,
-              tt_rows_of<const T>(logits), logits.columns, loss->bias, loss->labels, losses);
+              tt_rows_of<const T>(logits), static_cast<int>(logits.columns), loss->bias,
+              loss->labels, losses);
     auto sum_losses = tt_sum_losses<float>;
     TT_LAUNCH(device, 1, TT_LOSS_THREADS, 0, sum_losses, losses, logits.rows, loss->loss_sum,
               loss->correct_sum);
@@ -200,7 +201,9 @@ static void tt_launch_cross_entropy(tt_device *device, const tt_cross_entropy *l
 void tt_cuda_cross_entropy(tt_device *device, const tt_cross_entropy *loss)
 {
     if (loss->logits.rows > 0) {
-        TT_FOR_ACTIVATIONS(loss->logits.type, tt_wide(loss->logits, loss->bias),
-                           tt_launch_cross_entropy, device, loss);
+        tt_matrix padded = loss->logits; /* rows need not be whole packs, but begin at them */
+        padded.columns = padded.stride;
+        TT_FOR_ACTIVATIONS(loss->logits.type, tt_wide(padded, loss->bias), tt_launch_cross_entropy,
+                           device, loss);
     }
 }

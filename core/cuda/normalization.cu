@@ -28,22 +28,22 @@ template <typename T> struct tt_norm_operands {
     tt_rows<const T> x, residual; /* residual.data may be NULL */
     tt_rows<T> normalized, y;
     float *inverse_deviation;
-    int64_t rows, columns;
+    int64_t rows;
+    int columns;
 };
 
 /* residual + dropout(x + bias) of W columns. */
 template <int W, typename T>
 static __device__ __forceinline__ tt_pack<W> tt_sum_pack(const tt_norm_operands<T> &o,
-                                                         uint32_t step, int64_t row, int64_t column)
+                                                         uint32_t step, int64_t row, int column)
 {
-    int64_t left = o.columns - column;
-    tt_pack<W> pack = tt_load_pack<W>(o.x.at(row, column), left);
+    tt_pack<W> pack = tt_load_pack<W>(o.x.at(row, column));
     if (o.bias != nullptr) {
-        tt_add_pack(pack, tt_load_pack<W>(o.bias + column, left));
+        tt_add_pack(pack, tt_load_pack<W>(o.bias + column));
     }
     tt_dropout_apply(o.dropout, step, row, column, pack.value);
     if (o.residual.data != nullptr) {
-        tt_add_pack(pack, tt_load_pack<W>(o.residual.at(row, column), left));
+        tt_add_pack(pack, tt_load_pack<W>(o.residual.at(row, column)));
     }
     return pack;
 }
@@ -52,17 +52,16 @@ static __device__ __forceinline__ tt_pack<W> tt_sum_pack(const tt_norm_operands<
  * residual_norm_output gives the same y. */
 template <int W, typename T>
 static __device__ __forceinline__ void tt_store_norm(const tt_norm_operands<T> &o, int64_t row,
-                                                     int64_t column, tt_pack<W> pack)
+                                                     int column, tt_pack<W> pack)
 {
-    int64_t left = o.columns - column;
-    tt_store_pack(o.normalized.at(row, column), pack, left);
-    tt_pack<W> weight = tt_load_pack<W>(o.weight + column, left);
-    tt_pack<W> shift = tt_load_pack<W>(o.shift + column, left);
+    tt_store_pack(o.normalized.at(row, column), pack);
+    tt_pack<W> weight = tt_load_pack<W>(o.weight + column);
+    tt_pack<W> shift = tt_load_pack<W>(o.shift + column);
 #pragma unroll
     for (int i = 0; i < W; i++) {
         pack.value[i] = tt_rounded<T>(pack.value[i]) * weight.value[i] + shift.value[i];
     }
-    tt_store_pack(o.y.at(row, column), pack, left);
+    tt_store_pack(o.y.at(row, column), pack);
 }
 
 /* Sums over the threads that share a row: a warp or the block. */
@@ -80,7 +79,7 @@ template <int COUNT> static __device__ __forceinline__ void tt_row_sum(float (&v
 
 /* 1 / deviation from sums of (value - mean) and of its square; `rest` becomes what rounding left of
  * the mean. */
-static __device__ __forceinline__ float tt_inverse_deviation(float epsilon, int64_t columns,
+static __device__ __forceinline__ float tt_inverse_deviation(float epsilon, int columns,
                                                              float squares, float *rest)
 {
     *rest /= static_cast<float>(columns);
@@ -101,7 +100,7 @@ __global__ void __launch_bounds__(TT_ROW_THREADS) tt_norm_rows(tt_norm_operands<
     float mean[1] = {0.0f};
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
-        int64_t column = TT_PACK * static_cast<int64_t>(p * blockDim.x + threadIdx.x);
+        int column = TT_PACK * static_cast<int>(p * blockDim.x + threadIdx.x);
         packs[p] = {};
         if (column < o.columns) {
             packs[p] = tt_sum_pack<TT_PACK>(o, step, row, column);
@@ -116,10 +115,10 @@ __global__ void __launch_bounds__(TT_ROW_THREADS) tt_norm_rows(tt_norm_operands<
     float moments[2] = {0.0f, 0.0f};
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
-        int64_t column = TT_PACK * static_cast<int64_t>(p * blockDim.x + threadIdx.x);
+        int column = TT_PACK * static_cast<int>(p * blockDim.x + threadIdx.x);
 #pragma unroll
         for (int i = 0; i < TT_PACK; i++) {
-            float centred = column + i < o.columns ? packs[p].value[i] - mean[0] : 0.0f;
+            float centred = column < o.columns ? packs[p].value[i] - mean[0] : 0.0f;
             moments[0] += centred;
             moments[1] += centred * centred;
         }
@@ -128,7 +127,7 @@ __global__ void __launch_bounds__(TT_ROW_THREADS) tt_norm_rows(tt_norm_operands<
     float inverse = tt_inverse_deviation(o.epsilon, o.columns, moments[1], &moments[0]);
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
-        int64_t column = TT_PACK * static_cast<int64_t>(p * blockDim.x + threadIdx.x);
+        int column = TT_PACK * static_cast<int>(p * blockDim.x + threadIdx.x);
         if (column < o.columns) {
 #pragma unroll
             for (int i = 0; i < TT_PACK; i++) {
@@ -149,20 +148,23 @@ __global__ void __launch_bounds__(TT_ROW_THREADS) tt_norm_any_rows(tt_norm_opera
     int64_t row = blockIdx.x;
     uint32_t step = tt_dropout_step(o.dropout);
     float mean[1] = {0.0f};
-    for (int64_t column = threadIdx.x; column < o.columns; column += blockDim.x) {
+    for (int column = static_cast<int>(threadIdx.x); column < o.columns;
+         column += static_cast<int>(blockDim.x)) {
         mean[0] += tt_sum_pack<1>(o, step, row, column).value[0];
     }
     tt_row_sum(mean);
     mean[0] /= static_cast<float>(o.columns);
     float moments[2] = {0.0f, 0.0f};
-    for (int64_t column = threadIdx.x; column < o.columns; column += blockDim.x) {
+    for (int column = static_cast<int>(threadIdx.x); column < o.columns;
+         column += static_cast<int>(blockDim.x)) {
         float centred = tt_sum_pack<1>(o, step, row, column).value[0] - mean[0];
         moments[0] += centred;
         moments[1] += centred * centred;
     }
     tt_row_sum(moments);
     float inverse = tt_inverse_deviation(o.epsilon, o.columns, moments[1], &moments[0]);
-    for (int64_t column = threadIdx.x; column < o.columns; column += blockDim.x) {
+    for (int column = static_cast<int>(threadIdx.x); column < o.columns;
+         column += static_cast<int>(blockDim.x)) {
         tt_pack<1> pack = tt_sum_pack<1>(o, step, row, column);
         pack.value[0] = (pack.value[0] - mean[0] - moments[0]) * inverse;
         tt_store_norm(o, row, column, pack);
@@ -215,7 +217,7 @@ static void tt_forward(tt_device *device, const tt_residual_norm *norm, tt_matri
                                     tt_rows_of<T>(y),
                                     norm->state.inverse_deviation,
                                     x.rows,
-                                    x.columns};
+                                    static_cast<int>(x.columns)};
     tt_launch_norm(
         device, operands,
         tt_wide(x, residual, y, norm->state.normalized, norm->bias, norm->weight, norm->shift));
@@ -240,22 +242,22 @@ void tt_cuda_residual_norm_forward(tt_device *device, const tt_residual_norm *no
 
 template <typename T, int W>
 __global__ void __launch_bounds__(256)
-    tt_norm_output_rows(tt_rows<const T> normalized, int64_t rows, int64_t columns,
-                        const float *weight, const float *shift, tt_rows<T> y)
+    tt_norm_output_rows(tt_rows<const T> normalized, int64_t rows, int columns, const float *weight,
+                        const float *shift, tt_rows<T> y)
 {
-    int64_t column = tt_grid_column<W>(), left = columns - column;
-    if (left <= 0) {
+    int column = tt_grid_column<W>();
+    if (column >= columns) {
         return;
     }
-    tt_pack<W> weight_pack = tt_load_pack<W>(weight + column, left);
-    tt_pack<W> shift_pack = tt_load_pack<W>(shift + column, left);
+    tt_pack<W> weight_pack = tt_load_pack<W>(weight + column);
+    tt_pack<W> shift_pack = tt_load_pack<W>(shift + column);
     for (int64_t row = tt_grid_row(); row < rows; row += tt_grid_height()) {
-        tt_pack<W> pack = tt_load_pack<W>(normalized.at(row, column), left);
+        tt_pack<W> pack = tt_load_pack<W>(normalized.at(row, column));
 #pragma unroll
         for (int i = 0; i < W; i++) {
             pack.value[i] = pack.value[i] * weight_pack.value[i] + shift_pack.value[i];
         }
-        tt_store_pack(y.at(row, column), pack, left);
+        tt_store_pack(y.at(row, column), pack);
     }
 }
 
@@ -265,8 +267,8 @@ static void tt_launch_output(tt_device *device, const tt_residual_norm *norm, tt
     tt_row_grid plan = tt_grid_for_rows(device, y.rows, y.columns, W);
     auto norm_output_rows = tt_norm_output_rows<T, W>;
     TT_LAUNCH(device, plan.grid, plan.block, 0, norm_output_rows,
-              tt_rows_of<const T>(norm->state.normalized), y.rows, y.columns, norm->weight,
-              norm->shift, tt_rows_of<T>(y));
+              tt_rows_of<const T>(norm->state.normalized), y.rows, static_cast<int>(y.columns),
+              norm->weight, norm->shift, tt_rows_of<T>(y));
 }
 
 void tt_cuda_residual_norm_output(tt_device *device, const tt_residual_norm *norm, tt_matrix y)
@@ -285,7 +287,8 @@ template <typename T> struct tt_norm_gradient_operands {
     tt_rows<const T> normalized, dy;
     tt_rows<T> d_sum, dx; /* dx.data NULL: it is d_sum */
     float *partials;      /* [chunks, 3, columns]: weight, shift, bias */
-    int64_t rows, columns;
+    int64_t rows;
+    int columns;
 };
 
 /* Column sums of a thread: gradients of weight, shift and bias. */
@@ -297,12 +300,10 @@ template <int W> struct tt_norm_sums {
  * W columns; dx is that with dropout applied. means: of g and of g * normalized. */
 template <int W, typename T>
 static __device__ __forceinline__ void
-tt_norm_gradient_pack(const tt_norm_gradient_operands<T> &o, uint32_t step, int64_t row,
-                      int64_t column, const tt_pack<W> &dy, const tt_pack<W> &normalized,
-                      const tt_pack<W> &weight, const float (&means)[2], float inverse,
-                      tt_norm_sums<W> &sums)
+tt_norm_gradient_pack(const tt_norm_gradient_operands<T> &o, uint32_t step, int64_t row, int column,
+                      const tt_pack<W> &dy, const tt_pack<W> &normalized, const tt_pack<W> &weight,
+                      const float (&means)[2], float inverse, tt_norm_sums<W> &sums)
 {
-    int64_t left = o.columns - column;
     tt_pack<W> d_sum;
 #pragma unroll
     for (int i = 0; i < W; i++) {
@@ -311,10 +312,10 @@ tt_norm_gradient_pack(const tt_norm_gradient_operands<T> &o, uint32_t step, int6
         sums.weight.value[i] += dy.value[i] * normalized.value[i];
         sums.shift.value[i] += dy.value[i];
     }
-    tt_store_pack(o.d_sum.at(row, column), d_sum, left);
+    tt_store_pack(o.d_sum.at(row, column), d_sum);
     tt_dropout_apply(o.dropout, step, row, column, d_sum.value);
     if (o.dx.data != nullptr) {
-        tt_store_pack(o.dx.at(row, column), d_sum, left);
+        tt_store_pack(o.dx.at(row, column), d_sum);
     }
     tt_add_pack(sums.bias, d_sum);
 }
@@ -349,13 +350,11 @@ __global__ void __launch_bounds__(TT_ROW_THREADS)
         float means[2] = {0.0f, 0.0f};
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
-            int64_t column = TT_PACK * static_cast<int64_t>(p * blockDim.x + threadIdx.x);
-            int64_t left = o.columns - column;
-            if (left > 0) {
-                dy[p] = tt_load_pack<TT_PACK>(o.dy.at(row, column), left);
-                normalized[p] = tt_load_pack<TT_PACK>(o.normalized.at(row, column), left);
-                tt_add_means(dy[p], normalized[p], tt_load_pack<TT_PACK>(o.weight + column, left),
-                             means);
+            int column = TT_PACK * static_cast<int>(p * blockDim.x + threadIdx.x);
+            if (column < o.columns) {
+                dy[p] = tt_load_pack<TT_PACK>(o.dy.at(row, column));
+                normalized[p] = tt_load_pack<TT_PACK>(o.normalized.at(row, column));
+                tt_add_means(dy[p], normalized[p], tt_load_pack<TT_PACK>(o.weight + column), means);
             }
         }
         tt_row_sum(means);
@@ -364,24 +363,22 @@ __global__ void __launch_bounds__(TT_ROW_THREADS)
         float inverse = o.inverse_deviation[row];
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
-            int64_t column = TT_PACK * static_cast<int64_t>(p * blockDim.x + threadIdx.x);
-            int64_t left = o.columns - column;
-            if (left > 0) {
+            int column = TT_PACK * static_cast<int>(p * blockDim.x + threadIdx.x);
+            if (column < o.columns) {
                 tt_norm_gradient_pack(o, step, row, column, dy[p], normalized[p],
-                                      tt_load_pack<TT_PACK>(o.weight + column, left), means,
-                                      inverse, sums[p]);
+                                      tt_load_pack<TT_PACK>(o.weight + column), means, inverse,
+                                      sums[p]);
             }
         }
     }
-    float *partials = o.partials + 3 * static_cast<int64_t>(blockIdx.x) * o.columns;
+    float *partials = o.partials + static_cast<int64_t>(blockIdx.x) * 3 * o.columns;
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
-        int64_t column = TT_PACK * static_cast<int64_t>(p * blockDim.x + threadIdx.x);
-        int64_t left = o.columns - column;
-        if (left > 0) {
-            tt_store_pack(partials + column, sums[p].weight, left);
-            tt_store_pack(partials + o.columns + column, sums[p].shift, left);
-            tt_store_pack(partials + 2 * o.columns + column, sums[p].bias, left);
+        int column = TT_PACK * static_cast<int>(p * blockDim.x + threadIdx.x);
+        if (column < o.columns) {
+            tt_store_pack(partials + column, sums[p].weight);
+            tt_store_pack(partials + o.columns + column, sums[p].shift);
+            tt_store_pack(partials + 2 * o.columns + column, sums[p].bias);
         }
     }
 }
@@ -394,10 +391,11 @@ __global__ void __launch_bounds__(TT_ROW_THREADS)
 {
     int64_t row = blockIdx.x;
     float means[2] = {0.0f, 0.0f};
-    for (int64_t column = threadIdx.x; column < o.columns; column += blockDim.x) {
-        tt_add_means(tt_load_pack<1>(o.dy.at(row, column), 1),
-                     tt_load_pack<1>(o.normalized.at(row, column), 1),
-                     tt_load_pack<1>(o.weight + column, 1), means);
+    for (int column = static_cast<int>(threadIdx.x); column < o.columns;
+         column += static_cast<int>(blockDim.x)) {
+        tt_add_means(tt_load_pack<1>(o.dy.at(row, column)),
+                     tt_load_pack<1>(o.normalized.at(row, column)),
+                     tt_load_pack<1>(o.weight + column), means);
     }
     tt_row_sum(means);
     if (threadIdx.x == 0) {
@@ -411,14 +409,14 @@ __global__ void __launch_bounds__(256)
     tt_norm_gradient_strips(tt_norm_gradient_operands<T> o, const float *row_means)
 {
     uint32_t step = tt_dropout_step(o.dropout);
-    int64_t column = tt_grid_column<1>();
+    int column = tt_grid_column<1>();
     tt_norm_sums<1> sums = {};
     if (column < o.columns) {
-        tt_pack<1> weight = tt_load_pack<1>(o.weight + column, 1);
+        tt_pack<1> weight = tt_load_pack<1>(o.weight + column);
         for (int64_t row = tt_grid_row(); row < o.rows; row += tt_grid_height()) {
             float means[2] = {row_means[2 * row], row_means[2 * row + 1]};
-            tt_norm_gradient_pack(o, step, row, column, tt_load_pack<1>(o.dy.at(row, column), 1),
-                                  tt_load_pack<1>(o.normalized.at(row, column), 1), weight, means,
+            tt_norm_gradient_pack(o, step, row, column, tt_load_pack<1>(o.dy.at(row, column)),
+                                  tt_load_pack<1>(o.normalized.at(row, column)), weight, means,
                                   o.inverse_deviation[row], sums);
         }
     }
@@ -489,7 +487,7 @@ static void tt_backward(tt_device *device, const tt_residual_norm *norm, tt_matr
                                              tt_rows_of<T>(dx),
                                              nullptr,
                                              dy.rows,
-                                             dy.columns};
+                                             static_cast<int>(dy.columns)};
     if (dx.data == d_sum.data) {
         operands.dx.data = nullptr;
     }

@@ -2,7 +2,7 @@
  *
  * A kernel over rows is a template of the element type T and of the width W of a pack. W is 8 where
  * every row begins at a 16-byte boundary (8 bf16 are one load, 8 f32 two), and 1 otherwise, where
- * the lanes of a warp read neighbouring elements instead. A row's last pack may be incomplete. */
+ * the lanes of a warp read neighbouring elements instead. */
 #ifndef TT_CORE_CUDA_PACK_CUH
 #define TT_CORE_CUDA_PACK_CUH
 
@@ -35,46 +35,65 @@ template <typename T> struct alignas(16) tt_eight {
     T element[8];
 };
 
-/* The elements at `from`, of which `left` are in the row; the others are 0. */
+/* The W elements at `from`. */
 template <int W, typename T>
-static __device__ __forceinline__ tt_pack<W> tt_load_pack(const T *from, int64_t left)
+static __device__ __forceinline__ tt_pack<W> tt_load_pack(const T *from)
 {
     tt_pack<W> pack;
     if (W == 1) {
         pack.value[0] = tt_load(from);
-    } else if (left >= W) {
+    } else {
         tt_eight<T> raw = *reinterpret_cast<const tt_eight<T> *>(from);
 #pragma unroll
         for (int i = 0; i < W; i++) {
             pack.value[i] = tt_load(&raw.element[i]);
-        }
-    } else {
-#pragma unroll
-        for (int i = 0; i < W; i++) {
-            pack.value[i] = i < left ? tt_load(from + i) : 0.0f;
         }
     }
     return pack;
 }
 
 template <int W, typename T>
-static __device__ __forceinline__ void tt_store_pack(T *to, const tt_pack<W> &pack, int64_t left)
+static __device__ __forceinline__ void tt_store_pack(T *to, const tt_pack<W> &pack)
 {
     if (W == 1) {
         tt_store(to, pack.value[0]);
-    } else if (left >= W) {
+    } else {
         tt_eight<T> raw;
 #pragma unroll
         for (int i = 0; i < W; i++) {
             tt_store(&raw.element[i], pack.value[i]);
         }
         *reinterpret_cast<tt_eight<T> *>(to) = raw;
-    } else {
+    }
+}
+
+/* The same at the end of a row, where only `left` elements are in it, if that is fewer than W; the
+ * others are 0, and are not stored. */
+template <int W, typename T>
+static __device__ __forceinline__ tt_pack<W> tt_load_last_pack(const T *from, int left)
+{
+    if (left >= W) {
+        return tt_load_pack<W>(from);
+    }
+    tt_pack<W> pack;
 #pragma unroll
-        for (int i = 0; i < W; i++) {
-            if (i < left) {
-                tt_store(to + i, pack.value[i]);
-            }
+    for (int i = 0; i < W; i++) {
+        pack.value[i] = i < left ? tt_load(from + i) : 0.0f;
+    }
+    return pack;
+}
+
+template <int W, typename T>
+static __device__ __forceinline__ void tt_store_last_pack(T *to, const tt_pack<W> &pack, int left)
+{
+    if (left >= W) {
+        tt_store_pack(to, pack);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < W; i++) {
+        if (i < left) {
+            tt_store(to + i, pack.value[i]);
         }
     }
 }
@@ -96,12 +115,13 @@ template <typename T> static __device__ __forceinline__ float tt_rounded(float v
     return tt_load(&stored);
 }
 
-/* Whether rows may be read and written in packs of 8; NULL may. */
+/* Whether rows may be read and written in packs of 8, and are whole packs; NULL may. */
 static inline bool tt_wide(tt_matrix matrix)
 {
     size_t size = matrix.type == TT_BF16 ? sizeof(__nv_bfloat16) : sizeof(float);
-    return matrix.data == nullptr || (reinterpret_cast<uintptr_t>(matrix.data) % 16 == 0 &&
-                                      static_cast<size_t>(matrix.stride) * size % 16 == 0);
+    return matrix.data == nullptr ||
+           (reinterpret_cast<uintptr_t>(matrix.data) % 16 == 0 && matrix.columns % 8 == 0 &&
+            static_cast<size_t>(matrix.stride) * size % 16 == 0);
 }
 
 static inline bool tt_wide(const float *row)
@@ -131,7 +151,7 @@ static inline bool tt_wide(OPERAND operand, OPERANDS... operands)
         }                                                                                          \
     } while (0)
 
-static inline int64_t tt_ceil_div(int64_t count, int64_t size)
+static __host__ __device__ inline int64_t tt_ceil_div(int64_t count, int64_t size)
 {
     return (count + size - 1) / size;
 }
@@ -147,6 +167,7 @@ static inline tt_row_grid tt_grid_for_rows(const tt_device *device, int64_t rows
                                            int width)
 {
     enum { THREADS = 256, WAVE = 4096 /* threads a multiprocessor */ };
+    assert(columns < INT32_MAX - 8192);
     int64_t packs = tt_ceil_div(columns, width);
     unsigned across = 1;
     while (across < 32 && across < packs) {
@@ -163,9 +184,9 @@ static inline tt_row_grid tt_grid_for_rows(const tt_device *device, int64_t rows
 }
 
 /* This thread's place in such a grid. */
-template <int W> static __device__ __forceinline__ int64_t tt_grid_column()
+template <int W> static __device__ __forceinline__ int tt_grid_column()
 {
-    return (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * W;
+    return static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) * W);
 }
 
 static __device__ __forceinline__ int64_t tt_grid_row()

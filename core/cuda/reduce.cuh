@@ -72,6 +72,7 @@ static inline tt_column_plan tt_plan_columns(const tt_device *device, int64_t ro
                                              int width, int arrays, int64_t kept)
 {
     const tt_cuda_state *state = tt_cuda(device);
+    assert(columns < INT32_MAX - 8192);
     int64_t strips = tt_ceil_div(columns, 32 * static_cast<int64_t>(width));
     int64_t enough = tt_ceil_div(4 * static_cast<int64_t>(state->multiprocessors), strips);
     int64_t most = tt_ceil_div(rows, TT_COLUMN_THREADS_DOWN);
@@ -91,7 +92,7 @@ template <int W> struct tt_column_tile {
 /* All threads of the block take part. Array number `array` of `arrays`. */
 template <int W>
 static __device__ __forceinline__ void tt_store_column_sums(const tt_pack<W> &sums, float *partials,
-                                                            int64_t columns, int array, int arrays)
+                                                            int columns, int array, int arrays)
 {
     TT_SHARED(tt_column_tile<W>, tile);
     __syncthreads(); /* an earlier array may still be read */
@@ -100,8 +101,8 @@ static __device__ __forceinline__ void tt_store_column_sums(const tt_pack<W> &su
         tile.sum[threadIdx.y][threadIdx.x * W + i] = sums.value[i];
     }
     __syncthreads();
-    unsigned place = threadIdx.y * 32 + threadIdx.x;
-    int64_t column = static_cast<int64_t>(blockIdx.x) * 32 * W + place;
+    int place = static_cast<int>(threadIdx.y * 32 + threadIdx.x);
+    int column = static_cast<int>(blockIdx.x) * 32 * W + place;
     if (place < 32 * W && column < columns) {
         float sum = tile.sum[0][place];
 #pragma unroll
