@@ -101,10 +101,11 @@ static void fill_waves(tt_encoder *encoder, float deviation)
 void tt_encoder_initialize(tt_encoder *encoder, uint64_t seed)
 {
     float deviation = encoder->configuration.initializer_range;
-    tt_parameter_id tables[] = {encoder->word, encoder->position, encoder->segment};
-    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
-        tt_parameters_fill_normal(encoder->parameters, tables[i], deviation, seed);
-    }
+    tt_parameters_fill_normal(encoder->parameters, encoder->word, deviation, seed);
+    tt_parameters_fill_normal(encoder->parameters, encoder->position, deviation, seed);
+    /* A row that all tokens share tells none from another but takes its share of the norm that
+     * follows: drawn like the others it keeps small models from learning what follows what. */
+    tt_parameters_fill(encoder->parameters, encoder->segment, 0.0f);
     if (encoder->configuration.position_initializer == TT_POSITIONS_SINUSOIDAL) {
         fill_waves(encoder, deviation);
     }
