@@ -22,6 +22,7 @@ typedef struct tt_cuda_state {
     char hardware[256];       /* "NVIDIA H200" */
     cudaStream_t stream;      /* all operations, in order */
     cudaStream_t copy_stream; /* batches on their way up */
+    cudaEvent_t cleared;      /* the newest allocation holds zeros */
     /* A slot's uploads have arrived; its target is no longer read; its downloads have arrived. */
     cudaEvent_t uploaded[TT_TRANSFER_SLOTS], used[TT_TRANSFER_SLOTS], downloaded[TT_TRANSFER_SLOTS];
     cublasHandle_t blas;

@@ -1,5 +1,10 @@
 #include "core/cuda/cuda_ops.h"
 
+#include <nvtx3/nvToolsExt.h>
+#ifdef TTRAIN_SIMULATOR
+#include <simulator.h>
+#endif
+
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +14,7 @@ extern "C" const tt_ops tt_cuda_ops;
 
 struct tt_graph {
     cudaGraphExec_t executable;
+    size_t nodes;
 };
 
 /* --- failures -------------------------------------------------------------------------------- */
@@ -62,6 +68,22 @@ static bool may(tt_device *device, const char *what)
     return !tt_cuda(device)->failed;
 }
 
+/* --- order ------------------------------------------------------------------------------------ */
+
+static void wait_for(tt_device *device, cudaStream_t stream, cudaEvent_t event)
+{
+    if (!tt_cuda(device)->failed) {
+        tt_cuda_good(device, cudaStreamWaitEvent(stream, event, 0), "cudaStreamWaitEvent");
+    }
+}
+
+static void record(tt_device *device, cudaEvent_t event, cudaStream_t stream)
+{
+    if (!tt_cuda(device)->failed) {
+        tt_cuda_good(device, cudaEventRecord(event, stream), "cudaEventRecord");
+    }
+}
+
 /* --- memory ---------------------------------------------------------------------------------- */
 
 /* Too little memory is the caller's to report; it is no failure of the device. */
@@ -74,6 +96,16 @@ static bool enough(tt_device *device, cudaError_t status, const char *what)
     return tt_cuda_good(device, status, what);
 }
 
+static void zero(tt_device *device, void *device_memory, size_t bytes)
+{
+    tt_cuda_state *state = tt_cuda(device);
+    if (bytes > 0 && !state->failed) {
+        tt_cuda_good(device, cudaMemsetAsync(device_memory, 0, bytes, state->stream),
+                     "cudaMemsetAsync");
+    }
+}
+
+/* Uploads into the memory come after the zeros. */
 static void *allocate(tt_device *device, size_t bytes)
 {
     void *memory = nullptr;
@@ -82,8 +114,9 @@ static void *allocate(tt_device *device, size_t bytes)
         !enough(device, cudaMalloc(&memory, bytes), "cudaMalloc")) {
         return nullptr;
     }
-    tt_cuda_good(device, cudaMemsetAsync(memory, 0, bytes, tt_cuda(device)->stream),
-                 "cudaMemsetAsync");
+    zero(device, memory, bytes);
+    record(device, tt_cuda(device)->cleared, tt_cuda(device)->stream);
+    wait_for(device, tt_cuda(device)->copy_stream, tt_cuda(device)->cleared);
     return memory;
 }
 
@@ -121,7 +154,7 @@ static void release_host(tt_device *device, void *memory)
     }
 }
 
-/* --- order and copies ------------------------------------------------------------------------ */
+/* --- copies ---------------------------------------------------------------------------------- */
 
 static void synchronize(tt_device *device)
 {
@@ -174,15 +207,6 @@ static void copy(tt_device *device, void *to, const void *from, size_t bytes)
     }
 }
 
-static void zero(tt_device *device, void *device_memory, size_t bytes)
-{
-    tt_cuda_state *state = tt_cuda(device);
-    if (bytes > 0 && !state->failed) {
-        tt_cuda_good(device, cudaMemsetAsync(device_memory, 0, bytes, state->stream),
-                     "cudaMemsetAsync");
-    }
-}
-
 /* An error inside a kernel shows at a later call; asking whether the stream is busy is one. */
 static tt_status check(tt_device *device, tt_error *error)
 {
@@ -201,20 +225,6 @@ static tt_status check(tt_device *device, tt_error *error)
 }
 
 /* --- transfers beside the computation -------------------------------------------------------- */
-
-static void wait_for(tt_device *device, cudaStream_t stream, cudaEvent_t event)
-{
-    if (!tt_cuda(device)->failed) {
-        tt_cuda_good(device, cudaStreamWaitEvent(stream, event, 0), "cudaStreamWaitEvent");
-    }
-}
-
-static void record(tt_device *device, cudaEvent_t event, cudaStream_t stream)
-{
-    if (!tt_cuda(device)->failed) {
-        tt_cuda_good(device, cudaEventRecord(event, stream), "cudaEventRecord");
-    }
-}
 
 static void settle(tt_device *device, cudaEvent_t event)
 {
@@ -313,6 +323,10 @@ static tt_graph *capture_end(tt_device *device)
         free(graph);
         graph = nullptr;
     }
+    if (graph != nullptr) {
+        tt_cuda_good(device, cudaGraphGetNodes(recorded, nullptr, &graph->nodes),
+                     "cudaGraphGetNodes");
+    }
     if (recorded != nullptr) {
         tt_cuda_good(device, cudaGraphDestroy(recorded), "cudaGraphDestroy");
     }
@@ -339,6 +353,35 @@ static void graph_destroy(tt_device *device, tt_graph *graph)
     }
 }
 
+static int64_t graph_nodes(tt_device *, const tt_graph *graph)
+{
+    return static_cast<int64_t>(graph->nodes);
+}
+
+/* --- for people ------------------------------------------------------------------------------ */
+
+static void range_push(tt_device *, const char *name)
+{
+    nvtxRangePushA(name);
+}
+
+static void range_pop(tt_device *)
+{
+    nvtxRangePop();
+}
+
+static bool launches_print(tt_device *, FILE *stream)
+{
+#ifdef TTRAIN_SIMULATOR
+    simulator_launch_print(stream);
+    simulator_launch_reset();
+    return true;
+#else
+    (void)stream;
+    return false;
+#endif
+}
+
 /* --- creation -------------------------------------------------------------------------------- */
 
 /* Fails where an earlier call did, with what that said. */
@@ -349,6 +392,13 @@ static tt_status settled(tt_device *device, tt_error *error)
         return error->status;
     }
     return TT_OK;
+}
+
+static void destroy_event(cudaEvent_t event)
+{
+    if (event != nullptr) {
+        cudaEventDestroy(event);
+    }
 }
 
 static void destroy(tt_device *device)
@@ -367,13 +417,11 @@ static void destroy(tt_device *device)
     if (state->blas != nullptr) {
         cublasDestroy(state->blas);
     }
+    destroy_event(state->cleared);
     for (int slot = 0; slot < TT_TRANSFER_SLOTS; slot++) {
-        for (cudaEvent_t event :
-             {state->uploaded[slot], state->used[slot], state->downloaded[slot]}) {
-            if (event != nullptr) {
-                cudaEventDestroy(event);
-            }
-        }
+        destroy_event(state->uploaded[slot]);
+        destroy_event(state->used[slot]);
+        destroy_event(state->downloaded[slot]);
     }
     for (cudaStream_t stream : {state->copy_stream, state->stream}) {
         if (stream != nullptr) {
@@ -384,6 +432,12 @@ static void destroy(tt_device *device)
     free(device);
 }
 
+static void create_event(tt_device *device, cudaEvent_t *event)
+{
+    tt_cuda_good(device, cudaEventCreateWithFlags(event, cudaEventDisableTiming),
+                 "cudaEventCreateWithFlags");
+}
+
 static void create_streams(tt_device *device)
 {
     tt_cuda_state *state = tt_cuda(device);
@@ -391,12 +445,11 @@ static void create_streams(tt_device *device)
         tt_cuda_good(device, cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking),
                      "cudaStreamCreateWithFlags");
     }
+    create_event(device, &state->cleared);
     for (int slot = 0; slot < TT_TRANSFER_SLOTS; slot++) {
-        for (cudaEvent_t *event :
-             {&state->uploaded[slot], &state->used[slot], &state->downloaded[slot]}) {
-            tt_cuda_good(device, cudaEventCreateWithFlags(event, cudaEventDisableTiming),
-                         "cudaEventCreateWithFlags");
-        }
+        create_event(device, &state->uploaded[slot]);
+        create_event(device, &state->used[slot]);
+        create_event(device, &state->downloaded[slot]);
     }
 }
 
@@ -523,6 +576,10 @@ static void fill_device(tt_device *device, const tt_cuda_options *options)
     device->capture_end = capture_end;
     device->graph_run = graph_run;
     device->graph_destroy = graph_destroy;
+    device->graph_nodes = graph_nodes;
+    device->range_push = range_push;
+    device->range_pop = range_pop;
+    device->launches_print = launches_print;
 }
 
 tt_status tt_device_create_cuda(const tt_cuda_options *options, tt_device **device, tt_error *error)
