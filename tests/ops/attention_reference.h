@@ -5,7 +5,6 @@
 
 #include "ops/ops_test.h"
 
-static const double tolerance = 1e-5;
 enum { STEP = 5 };
 
 typedef enum { NO_PADDING, PADDED, HOLES, ONE_EMPTY, ALL_EMPTY } padding;
@@ -66,7 +65,7 @@ static inline double multiplier(const attention_head *h, int64_t query, int64_t 
 static inline void head_forward(const attention_head *h, attention_rows context,
                                 double *log_sum_exp)
 {
-    double *row = ops_test_host((size_t)h->sequence * sizeof *row);
+    double *row = test_host((size_t)h->sequence * sizeof *row);
     for (int64_t i = 0; i < h->sequence; i++) {
         log_sum_exp[i] = probabilities(h, i, row);
         for (int64_t j = 0; j < h->sequence; j++) {
@@ -83,8 +82,8 @@ static inline void head_forward(const attention_head *h, attention_rows context,
 static inline void head_backward(const attention_head *h, attention_rows d_context,
                                  attention_rows dq, attention_rows dk, attention_rows dv)
 {
-    double *row = ops_test_host((size_t)h->sequence * sizeof *row);
-    double *d_row = ops_test_host((size_t)h->sequence * sizeof *d_row);
+    double *row = test_host((size_t)h->sequence * sizeof *row);
+    double *d_row = test_host((size_t)h->sequence * sizeof *d_row);
     for (int64_t i = 0; i < h->sequence; i++) {
         double weighted = 0.0;
         probabilities(h, i, row);
@@ -114,12 +113,12 @@ static inline void head_backward(const attention_head *h, attention_rows d_conte
 
 static inline double *zeros(int64_t count)
 {
-    return ops_test_host((size_t)count * sizeof(double));
+    return test_host((size_t)count * sizeof(double));
 }
 
 static inline uint8_t *make_mask(attention_shape s)
 {
-    uint8_t *mask = ops_test_host((size_t)(s.batch * s.sequence));
+    uint8_t *mask = test_host((size_t)(s.batch * s.sequence));
     tt_random random;
     tt_random_start(&random, 11, (uint64_t)s.sequence);
     for (int64_t b = 0; b < s.batch; b++) {
@@ -154,11 +153,11 @@ static inline attention_common make_common(tt_device *device, attention_shape s)
 {
     uint32_t step = STEP;
     attention_common c = {.device = device, .s = s, .mask = make_mask(s)};
-    c.device_mask = ops_test_copy(device, c.mask, (size_t)(s.batch * s.sequence));
-    c.step = ops_test_copy(device, &step, sizeof step);
+    c.device_mask = test_copy_in(device, c.mask, (size_t)(s.batch * s.sequence));
+    c.step = test_copy_in(device, &step, sizeof step);
     c.dropout = (tt_dropout){
         .probability = s.probability, .seed = 21, .step = c.step, .site = 6, .first_row = 70};
-    c.log_sum_exp = ops_test_fill(device, 1, s.batch * s.heads * s.sequence, 0, 7.0);
+    c.log_sum_exp = ops_test_fill_f32(device, 1, s.batch * s.heads * s.sequence, 0, 7.0);
     c.expected_log_sum_exp = zeros(s.batch * s.heads * s.sequence);
     return c;
 }
@@ -166,8 +165,7 @@ static inline attention_common make_common(tt_device *device, attention_shape s)
 /* Scratch memory of `bytes`, full of what must not be read. */
 static inline void *make_workspace(attention_common *c, size_t bytes)
 {
-    assert_true(bytes % sizeof(float) == 0);
-    c->workspace = ops_test_fill(c->device, 1, (int64_t)(bytes / sizeof(float)), 0, NAN);
+    c->workspace = ops_test_workspace(c->device, bytes);
     return ops_test_data(&c->workspace);
 }
 
@@ -180,7 +178,7 @@ static inline void check_log_sum_exp(const attention_common *c)
         }
     }
     ops_test_close("log of the sum", found, c->expected_log_sum_exp, c->log_sum_exp.view.columns,
-                   tolerance);
+                   test_device_tolerance());
     free(found);
 }
 
@@ -225,7 +223,8 @@ static inline dense_case make_dense(tt_device *device, attention_shape s)
     dense_case d = {.c = make_common(device, s)};
     for (int i = 0; i < OPERANDS; i++) {
         d.operand[i] = ops_test_random(device, tokens, hidden, i, 1.0, 1 + (uint64_t)i);
-        d.bias[i] = ops_test_random(device, 1, hidden, 0, s.biases ? 1.0 : 0.0, 4 + (uint64_t)i);
+        d.bias[i] =
+            ops_test_random_f32(device, 1, hidden, 0, s.biases ? 1.0 : 0.0, 4 + (uint64_t)i);
         d.with_bias[i] = ops_test_read(&d.operand[i]);
         double *bias = ops_test_read(&d.bias[i]);
         for (int64_t j = 0; j < tokens * hidden; j++) {
@@ -312,8 +311,8 @@ enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 static inline void for_all_shapes(void (*check)(tt_device *device, attention_shape s))
 {
-    for (int threads = 1; threads <= OPS_TEST_THREADS; threads++) {
-        tt_device *device = ops_test_device(threads);
+    for (int threads = 1; threads <= test_device_threads(); threads++) {
+        tt_device *device = test_device(threads);
         for (int i = 0; i < SHAPES; i++) {
             check(device, shapes[i]);
         }

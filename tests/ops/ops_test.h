@@ -1,128 +1,147 @@
 /* What the tests of a device's operations share: matrices on the device with sentinels around them
  * and between their rows, double-precision copies of them, and comparison. The tests know no device
- * but the one that ops_test_device makes. */
+ * but the one that test_device makes, and reach its memory by copies alone.
+ *
+ * Activations have the device's compute type; what is f32 on every device (parameters, their
+ * gradients, statistics, scratch memory) is made by the functions whose names end in _f32. An
+ * operand's double-precision copy is read back from the device, so it is rounded as the operand is.
+ */
 #ifndef TT_TESTS_OPS_OPS_TEST_H
 #define TT_TESTS_OPS_OPS_TEST_H
 
-#include "core/ops.h"
+#include "support/test_device.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-enum { OPS_TEST_GUARD = 64 /* floats before and after */, OPS_TEST_THREADS = 3 };
+enum { OPS_TEST_GUARD = 64 /* elements before and after */ };
 
 /* A number that no operation computes: what it changes was written out of bounds. */
-#define OPS_TEST_SENTINEL (-8.6093e30f)
-
-static inline tt_device *ops_test_device(int threads)
-{
-    tt_device *device = NULL;
-    tt_error error = {0};
-    if (tt_device_create_cpu(threads, &device, &error) != TT_OK) {
-        fail_msg("%s", error.message);
-    }
-    return device;
-}
+#define OPS_TEST_SENTINEL (-8.6093e30)
 
 typedef struct {
     tt_device *device;
-    float *memory; /* on the device, guards included */
+    void *memory; /* on the device, guards included */
     tt_matrix view;
 } ops_test_matrix;
 
-static inline size_t ops_test_floats(const ops_test_matrix *matrix)
+static inline int64_t ops_test_elements(const ops_test_matrix *matrix)
 {
-    return (size_t)(matrix->view.rows * matrix->view.stride) + 2 * (size_t)OPS_TEST_GUARD;
-}
-
-static inline void *ops_test_host(size_t bytes)
-{
-    void *memory = calloc(1, bytes > 0 ? bytes : 1);
-    assert_non_null(memory);
-    return memory;
-}
-
-static inline void *ops_test_copy(tt_device *device, const void *host, size_t bytes)
-{
-    void *memory = device->allocate(device, bytes);
-    assert_non_null(memory);
-    device->copy_in(device, memory, host, bytes);
-    return memory;
+    return matrix->view.rows * matrix->view.stride + 2 * OPS_TEST_GUARD;
 }
 
 /* Rows of `values` [rows, columns]; `gap` sentinels lie between two rows. */
-static inline ops_test_matrix ops_test_from(tt_device *device, int64_t rows, int64_t columns,
-                                            int64_t gap, const double *values)
+static inline ops_test_matrix ops_test_make(tt_device *device, tt_type type, int64_t rows,
+                                            int64_t columns, int64_t gap, const double *values)
 {
-    ops_test_matrix matrix = {.device = device,
-                              .view = {NULL, rows, columns, columns + gap, TT_F32}};
-    size_t floats = ops_test_floats(&matrix);
-    float *host = ops_test_host(floats * sizeof *host);
-    for (size_t i = 0; i < floats; i++) {
-        host[i] = OPS_TEST_SENTINEL;
+    ops_test_matrix matrix = {.device = device, .view = {NULL, rows, columns, columns + gap, type}};
+    int64_t elements = ops_test_elements(&matrix);
+    size_t bytes = (size_t)elements * tt_type_size(type);
+    void *host = test_host(bytes);
+    for (int64_t i = 0; i < elements; i++) {
+        test_store(host, type, i, OPS_TEST_SENTINEL);
     }
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < columns; j++) {
-            host[OPS_TEST_GUARD + i * (columns + gap) + j] = (float)values[i * columns + j];
+            test_store(host, type, OPS_TEST_GUARD + i * (columns + gap) + j,
+                       values[i * columns + j]);
         }
     }
-    matrix.memory = ops_test_copy(device, host, floats * sizeof *host);
-    matrix.view.data = matrix.memory + OPS_TEST_GUARD;
+    matrix.memory = test_copy_in(device, host, bytes);
+    matrix.view.data = (char *)matrix.memory + OPS_TEST_GUARD * tt_type_size(type);
     free(host);
     return matrix;
 }
 
-static inline ops_test_matrix ops_test_fill(tt_device *device, int64_t rows, int64_t columns,
-                                            int64_t gap, double value)
+static inline ops_test_matrix ops_test_make_equal(tt_device *device, tt_type type, int64_t rows,
+                                                  int64_t columns, int64_t gap, double value)
 {
-    double *values = ops_test_host((size_t)(rows * columns) * sizeof *values);
+    double *values = test_host((size_t)(rows * columns) * sizeof *values);
     for (int64_t i = 0; i < rows * columns; i++) {
         values[i] = value;
     }
-    ops_test_matrix matrix = ops_test_from(device, rows, columns, gap, values);
+    ops_test_matrix matrix = ops_test_make(device, type, rows, columns, gap, values);
     free(values);
     return matrix;
 }
 
 /* Normally distributed, from a stream of its own for each seed. */
-static inline ops_test_matrix ops_test_random(tt_device *device, int64_t rows, int64_t columns,
-                                              int64_t gap, double deviation, uint64_t seed)
+static inline ops_test_matrix ops_test_make_random(tt_device *device, tt_type type, int64_t rows,
+                                                   int64_t columns, int64_t gap, double deviation,
+                                                   uint64_t seed)
 {
-    double *values = ops_test_host((size_t)(rows * columns) * sizeof *values);
+    double *values = test_host((size_t)(rows * columns) * sizeof *values);
     tt_random random;
     tt_random_start(&random, seed, 1);
     for (int64_t i = 0; i < rows * columns; i++) {
         values[i] = deviation * tt_random_normal(&random);
     }
-    ops_test_matrix matrix = ops_test_from(device, rows, columns, gap, values);
+    ops_test_matrix matrix = ops_test_make(device, type, rows, columns, gap, values);
     free(values);
     return matrix;
+}
+
+static inline ops_test_matrix ops_test_from(tt_device *device, int64_t rows, int64_t columns,
+                                            int64_t gap, const double *values)
+{
+    return ops_test_make(device, device->compute, rows, columns, gap, values);
+}
+
+static inline ops_test_matrix ops_test_from_f32(tt_device *device, int64_t rows, int64_t columns,
+                                                int64_t gap, const double *values)
+{
+    return ops_test_make(device, TT_F32, rows, columns, gap, values);
+}
+
+static inline ops_test_matrix ops_test_fill(tt_device *device, int64_t rows, int64_t columns,
+                                            int64_t gap, double value)
+{
+    return ops_test_make_equal(device, device->compute, rows, columns, gap, value);
+}
+
+static inline ops_test_matrix ops_test_fill_f32(tt_device *device, int64_t rows, int64_t columns,
+                                                int64_t gap, double value)
+{
+    return ops_test_make_equal(device, TT_F32, rows, columns, gap, value);
+}
+
+static inline ops_test_matrix ops_test_random(tt_device *device, int64_t rows, int64_t columns,
+                                              int64_t gap, double deviation, uint64_t seed)
+{
+    return ops_test_make_random(device, device->compute, rows, columns, gap, deviation, seed);
+}
+
+static inline ops_test_matrix ops_test_random_f32(tt_device *device, int64_t rows, int64_t columns,
+                                                  int64_t gap, double deviation, uint64_t seed)
+{
+    return ops_test_make_random(device, TT_F32, rows, columns, gap, deviation, seed);
+}
+
+/* Scratch memory of `bytes`, full of what must not be read. */
+static inline ops_test_matrix ops_test_workspace(tt_device *device, size_t bytes)
+{
+    assert_true(bytes % sizeof(float) == 0);
+    return ops_test_fill_f32(device, 1, (int64_t)(bytes / sizeof(float)), 0, NAN);
 }
 
 /* The rows in double precision, to be freed; fails where a sentinel has changed. */
 static inline double *ops_test_read(const ops_test_matrix *matrix)
 {
-    tt_device *device = matrix->device;
-    int64_t rows = matrix->view.rows, columns = matrix->view.columns, stride = matrix->view.stride;
-    size_t floats = ops_test_floats(matrix);
-    float *host = ops_test_host(floats * sizeof *host);
-    double *values = ops_test_host((size_t)(rows * columns) * sizeof *values);
-    device->synchronize(device);
-    device->copy_out(device, host, matrix->memory, floats * sizeof *host);
-    for (size_t i = 0; i < floats; i++) {
-        int64_t place = (int64_t)i - OPS_TEST_GUARD;
-        if (place >= 0 && place < rows * stride && place % stride < columns) {
-            values[place / stride * columns + place % stride] = host[i];
-        } else if (host[i] != OPS_TEST_SENTINEL) {
-            fail_msg("written out of bounds: %lld floats from the start of [%lld, %lld] with "
+    const tt_matrix view = matrix->view;
+    int64_t elements = ops_test_elements(matrix);
+    const double sentinel = test_rounded(view.type, OPS_TEST_SENTINEL);
+    void *host =
+        test_copy_out(matrix->device, matrix->memory, (size_t)elements * tt_type_size(view.type));
+    double *values = test_host((size_t)(view.rows * view.columns) * sizeof *values);
+    for (int64_t i = 0; i < elements; i++) {
+        int64_t place = i - OPS_TEST_GUARD;
+        double value = test_load(host, view.type, i);
+        if (place >= 0 && place < view.rows * view.stride && place % view.stride < view.columns) {
+            values[place / view.stride * view.columns + place % view.stride] = value;
+        } else if (value != sentinel) {
+            fail_msg("written out of bounds: %lld elements from the start of [%lld, %lld] with "
                      "stride %lld",
-                     (long long)place, (long long)rows, (long long)columns, (long long)stride);
+                     (long long)place, (long long)view.rows, (long long)view.columns,
+                     (long long)view.stride);
         }
     }
     free(host);
@@ -135,8 +154,10 @@ static inline void ops_test_free(ops_test_matrix *matrix)
     matrix->memory = NULL;
 }
 
+/* The address that operations take for what is f32 on every device. */
 static inline float *ops_test_data(const ops_test_matrix *matrix)
 {
+    assert_int_equal(matrix->view.type, TT_F32);
     return matrix->view.data;
 }
 
@@ -157,17 +178,28 @@ static inline double ops_test_close(const char *what, const double *actual, cons
     return distance;
 }
 
-/* ops_test_close on what a device matrix holds now. */
+/* What a device matrix holds now, within what the device's precision allows. */
 static inline void ops_test_expect(const char *what, const ops_test_matrix *actual,
-                                   const double *expected, double tolerance)
+                                   const double *expected)
 {
     double *values = ops_test_read(actual);
-    ops_test_close(what, values, expected, actual->view.rows * actual->view.columns, tolerance);
+    ops_test_close(what, values, expected, actual->view.rows * actual->view.columns,
+                   test_device_tolerance());
     free(values);
 }
 
-static inline void ops_test_expect_equal(const char *what, const double *actual,
-                                         const double *expected, int64_t count)
+/* The same for what is right but for a rounding or two to the matrix's type. */
+static inline void ops_test_expect_rounded(const char *what, const ops_test_matrix *actual,
+                                           const double *expected)
+{
+    double *values = ops_test_read(actual);
+    ops_test_close(what, values, expected, actual->view.rows * actual->view.columns,
+                   actual->view.type == TT_BF16 ? 4e-3 : 2e-7);
+    free(values);
+}
+
+static inline void ops_test_equal(const char *what, const double *actual, const double *expected,
+                                  int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
         if (actual[i] != expected[i]) {
@@ -175,6 +207,15 @@ static inline void ops_test_expect_equal(const char *what, const double *actual,
                      actual[i]);
         }
     }
+}
+
+/* Every entry as expected, to the bit. */
+static inline void ops_test_expect_equal(const char *what, const ops_test_matrix *actual,
+                                         const double *expected)
+{
+    double *values = ops_test_read(actual);
+    ops_test_equal(what, values, expected, actual->view.rows * actual->view.columns);
+    free(values);
 }
 
 /* A function of many numbers whose gradient is tested. */
@@ -212,8 +253,8 @@ enum { OPS_TEST_SHAPES = sizeof ops_test_shapes / sizeof ops_test_shapes[0] };
 static inline void ops_test_all_shapes(void (*check)(tt_device *device, ops_test_shape shape),
                                        int64_t widest)
 {
-    for (int threads = 1; threads <= OPS_TEST_THREADS; threads++) {
-        tt_device *device = ops_test_device(threads);
+    for (int threads = 1; threads <= test_device_threads(); threads++) {
+        tt_device *device = test_device(threads);
         for (int i = 0; i < OPS_TEST_SHAPES; i++) {
             if (ops_test_shapes[i].columns <= widest) {
                 check(device, ops_test_shapes[i]);

@@ -1,8 +1,6 @@
 /* Embedding sums, gathering and scattering of rows. */
 #include "ops/ops_test.h"
 
-static const double tolerance = 1e-5;
-
 typedef struct {
     int64_t batch, sequence, vocabulary, hidden, segments;
 } sizes;
@@ -15,7 +13,7 @@ static const sizes cases[] = {
 /* Ids that favour the small ones, as words do, so that many tokens share a row. */
 static int32_t *draw_ids(int64_t count, int64_t bound, uint64_t seed)
 {
-    int32_t *ids = ops_test_host((size_t)count * sizeof *ids);
+    int32_t *ids = test_host((size_t)count * sizeof *ids);
     tt_random random;
     tt_random_start(&random, seed, 2);
     for (int64_t i = 0; i < count; i++) {
@@ -38,11 +36,11 @@ static fixture make_fixture(tt_device *device, sizes n)
     size_t bytes = (size_t)tokens * sizeof(int32_t);
     fixture f = {.ids = draw_ids(tokens, n.vocabulary, 1),
                  .segments = draw_ids(tokens, n.segments, 2)};
-    f.device_ids = ops_test_copy(device, f.ids, bytes);
-    f.device_segments = ops_test_copy(device, f.segments, bytes);
-    f.word = ops_test_random(device, n.vocabulary, n.hidden, 0, 1.0, 3);
-    f.position = ops_test_random(device, n.sequence, n.hidden, 0, 1.0, 4);
-    f.segment = ops_test_random(device, n.segments, n.hidden, 0, 1.0, 5);
+    f.device_ids = test_copy_in(device, f.ids, bytes);
+    f.device_segments = test_copy_in(device, f.segments, bytes);
+    f.word = ops_test_random_f32(device, n.vocabulary, n.hidden, 0, 1.0, 3);
+    f.position = ops_test_random_f32(device, n.sequence, n.hidden, 0, 1.0, 4);
+    f.segment = ops_test_random_f32(device, n.segments, n.hidden, 0, 1.0, 5);
     float *word = ops_test_data(&f.word), *position = ops_test_data(&f.position),
           *segment = ops_test_data(&f.segment);
     f.embedding =
@@ -77,7 +75,7 @@ static void check_forward(tt_device *device, sizes n)
         }
     }
     device->ops->embedding_forward(device, &f.embedding, y.view);
-    ops_test_expect("embedding", &y, expected, 1e-6);
+    ops_test_expect_rounded("embedding", &y, expected);
     free(word);
     free(position);
     free(segment);
@@ -102,12 +100,13 @@ static void check_backward(tt_device *device, sizes n)
         }
     }
     size_t bytes = device->ops->embedding_workspace(device, tokens, n.vocabulary);
-    void *workspace = device->allocate(device, bytes);
-    device->ops->embedding_backward(device, &f.embedding, dy.view, workspace);
-    ops_test_expect("word gradient", &f.word, word, tolerance);
-    ops_test_expect("position gradient", &f.position, position, tolerance);
-    ops_test_expect("segment gradient", &f.segment, segment, tolerance);
-    device->release(device, workspace);
+    ops_test_matrix workspace = ops_test_workspace(device, bytes);
+    device->ops->embedding_backward(device, &f.embedding, dy.view, ops_test_data(&workspace));
+    ops_test_expect("word gradient", &f.word, word);
+    ops_test_expect("position gradient", &f.position, position);
+    ops_test_expect("segment gradient", &f.segment, segment);
+    free(ops_test_read(&workspace));
+    ops_test_free(&workspace);
     free(word);
     free(position);
     free(segment);
@@ -120,7 +119,7 @@ static void check_rows(tt_device *device, sizes n)
 {
     int64_t tokens = n.batch * n.sequence, picked = tokens / 2 + 1;
     int32_t *index = draw_ids(picked, tokens, 7);
-    int32_t *device_index = ops_test_copy(device, index, (size_t)picked * sizeof *index);
+    int32_t *device_index = test_copy_in(device, index, (size_t)picked * sizeof *index);
     ops_test_matrix x = ops_test_random(device, tokens, n.hidden, 1, 1.0, 8);
     ops_test_matrix y = ops_test_fill(device, picked, n.hidden, 2, 7.0);
     double *x_values = ops_test_read(&x), *expected = ops_test_read(&y);
@@ -128,12 +127,12 @@ static void check_rows(tt_device *device, sizes n)
         expected[i] = x_values[index[i / n.hidden] * n.hidden + i % n.hidden];
     }
     device->ops->gather_rows(device, x.view, device_index, y.view);
-    ops_test_expect("gathered rows", &y, expected, 0.0);
+    ops_test_expect_equal("gathered rows", &y, expected);
     for (int64_t i = 0; i < picked * n.hidden; i++) {
         x_values[index[i / n.hidden] * n.hidden + i % n.hidden] += expected[i];
     }
     device->ops->scatter_rows(device, y.view, device_index, x.view);
-    ops_test_expect("scattered rows", &x, x_values, tolerance);
+    ops_test_expect("scattered rows", &x, x_values);
     free(x_values);
     free(expected);
     free(index);
@@ -144,8 +143,8 @@ static void check_rows(tt_device *device, sizes n)
 
 static void on_all_cases(void (*check)(tt_device *device, sizes n))
 {
-    for (int threads = 1; threads <= OPS_TEST_THREADS; threads++) {
-        tt_device *device = ops_test_device(threads);
+    for (int threads = 1; threads <= test_device_threads(); threads++) {
+        tt_device *device = test_device(threads);
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
             check(device, cases[i]);
         }
@@ -178,19 +177,19 @@ static void test_backward_is_deterministic(void **state)
     const sizes n = {4, 128, 1000, 768, 2};
     double *words[2];
     for (int run = 0; run < 2; run++) {
-        tt_device *device = ops_test_device(run == 0 ? 1 : 3);
+        tt_device *device = test_device(run == 0 ? 1 : 3);
         fixture f = make_fixture(device, n);
         ops_test_matrix dy = ops_test_random(device, n.batch * n.sequence, n.hidden, 0, 1.0, 6);
         size_t bytes = device->ops->embedding_workspace(device, n.batch * n.sequence, n.vocabulary);
-        void *workspace = device->allocate(device, bytes);
-        device->ops->embedding_backward(device, &f.embedding, dy.view, workspace);
+        ops_test_matrix workspace = ops_test_workspace(device, bytes);
+        device->ops->embedding_backward(device, &f.embedding, dy.view, ops_test_data(&workspace));
         words[run] = ops_test_read(&f.word);
-        device->release(device, workspace);
+        ops_test_free(&workspace);
         ops_test_free(&dy);
         free_fixture(device, &f);
         tt_device_destroy(&device);
     }
-    ops_test_expect_equal("word gradient", words[1], words[0], n.vocabulary * n.hidden);
+    ops_test_equal("word gradient", words[1], words[0], n.vocabulary * n.hidden);
     free(words[0]);
     free(words[1]);
 }

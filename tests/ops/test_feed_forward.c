@@ -2,8 +2,6 @@
  * in double precision. */
 #include "ops/ops_test.h"
 
-static const double tolerance = 1e-5;
-
 typedef struct {
     int64_t tokens, inner, r1, r2;
     int64_t gap;
@@ -37,10 +35,11 @@ static void make_operands(fixture *f)
     for (int i = 0; i < OPERANDS; i++) {
         int64_t rows, columns, gap = i == BIAS ? 0 : f->s.gap + i;
         operand_size(f->s, i, &rows, &columns);
-        f->operand[i] =
-            ops_test_random(f->device, rows, columns, gap, deviations[i], 1 + (uint64_t)i);
-        f->gradient[i] = ops_test_random(f->device, rows, columns, i == BIAS ? 0 : gap + 1, 1.0,
-                                         11 + (uint64_t)i);
+        tt_type compute = f->device->compute;
+        f->operand[i] = ops_test_make_random(f->device, i == BIAS ? TT_F32 : compute, rows, columns,
+                                             gap, deviations[i], 1 + (uint64_t)i);
+        f->gradient[i] = ops_test_make_random(f->device, i == U1 ? compute : TT_F32, rows, columns,
+                                              i == BIAS ? 0 : gap + 1, 1.0, 11 + (uint64_t)i);
     }
 }
 
@@ -59,8 +58,7 @@ static fixture make_fixture(tt_device *device, block_shape s, tt_gelu gelu)
                                          .bias_gradient = ops_test_data(&f.gradient[BIAS]),
                                          .gelu = gelu};
     size_t bytes = device->ops->thin_feed_forward_workspace(device, &f.operation);
-    assert_true(bytes % sizeof(float) == 0);
-    f.workspace = ops_test_fill(device, 1, (int64_t)(bytes / sizeof(float)), 0, NAN);
+    f.workspace = ops_test_workspace(device, bytes);
     f.operation.workspace = ops_test_data(&f.workspace);
     return f;
 }
@@ -109,7 +107,7 @@ static void inner_row(const fixture *f, const double *const operand[OPERANDS], i
 
 static void reference_forward(const fixture *f, const double *const operand[OPERANDS], double *u2)
 {
-    double *row = ops_test_host((size_t)f->s.inner * sizeof *row);
+    double *row = test_host((size_t)f->s.inner * sizeof *row);
     for (int64_t token = 0; token < f->s.tokens; token++) {
         inner_row(f, operand, token, row);
         double *to = u2 + token * f->s.r2;
@@ -129,7 +127,7 @@ static void reference_backward(const fixture *f, const double *const operand[OPE
                                const double *d_u2, double *const gradient[OPERANDS])
 {
     int64_t inner = f->s.inner, r1 = f->s.r1, r2 = f->s.r2;
-    double *row = ops_test_host((size_t)inner * sizeof *row);
+    double *row = test_host((size_t)inner * sizeof *row);
     memset(gradient[U1], 0, (size_t)(f->s.tokens * r1) * sizeof *row);
     for (int64_t token = 0; token < f->s.tokens; token++) {
         inner_row(f, operand, token, row);
@@ -157,7 +155,7 @@ static void check_block(tt_device *device, block_shape s, tt_gelu gelu)
     static const char *const names[OPERANDS] = {"dU1", "dB1", "bias gradient", "dA2"};
     fixture f = make_fixture(device, s, gelu);
     double *operand[OPERANDS], *gradient[OPERANDS];
-    double *u2 = ops_test_host((size_t)(s.tokens * s.r2) * sizeof *u2);
+    double *u2 = test_host((size_t)(s.tokens * s.r2) * sizeof *u2);
     double *d_u2 = ops_test_read(&f.d_u2);
     for (int i = 0; i < OPERANDS; i++) {
         operand[i] = ops_test_read(&f.operand[i]);
@@ -167,9 +165,9 @@ static void check_block(tt_device *device, block_shape s, tt_gelu gelu)
     reference_backward(&f, (const double *const *)operand, d_u2, gradient);
     device->ops->thin_feed_forward_forward(device, &f.operation, f.u2.view);
     device->ops->thin_feed_forward_backward(device, &f.operation, f.d_u2.view, f.gradient[U1].view);
-    ops_test_expect("U2", &f.u2, u2, tolerance);
+    ops_test_expect("U2", &f.u2, u2);
     for (int i = 0; i < OPERANDS; i++) {
-        ops_test_expect(names[i], &f.gradient[i], gradient[i], tolerance);
+        ops_test_expect(names[i], &f.gradient[i], gradient[i]);
         free(operand[i]);
         free(gradient[i]);
     }
@@ -188,8 +186,8 @@ enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 static void check_all(tt_gelu gelu)
 {
-    for (int threads = 1; threads <= OPS_TEST_THREADS; threads++) {
-        tt_device *device = ops_test_device(threads);
+    for (int threads = 1; threads <= test_device_threads(); threads++) {
+        tt_device *device = test_device(threads);
         for (int i = 0; i < SHAPES; i++) {
             check_block(device, shapes[i], gelu);
         }

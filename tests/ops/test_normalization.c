@@ -1,7 +1,6 @@
 /* LayerNorm of residual + dropout(x + bias), forward, output again, and backward. */
 #include "ops/ops_test.h"
 
-static const double tolerance = 1e-5;
 static const double epsilon = 1e-5;
 enum { STEP = 12 };
 
@@ -28,17 +27,17 @@ static fixture make_fixture(tt_device *device, ops_test_shape shape, variant v)
     int64_t rows = shape.rows, columns = shape.columns, gap = shape.gap;
     uint32_t step = STEP;
     fixture f = {.device = device, .shape = shape, .v = v};
-    f.step = ops_test_copy(device, &step, sizeof step);
+    f.step = test_copy_in(device, &step, sizeof step);
     f.x = ops_test_random(device, rows, columns, gap, 1.0, 1);
     f.residual = ops_test_random(device, rows, columns, gap + 1, 1.0, 2);
-    f.bias = ops_test_random(device, 1, columns, 0, 1.0, 3);
-    f.weight = ops_test_random(device, 1, columns, 0, 1.0, 4);
-    f.shift = ops_test_random(device, 1, columns, 0, 1.0, 5);
+    f.bias = ops_test_random_f32(device, 1, columns, 0, 1.0, 3);
+    f.weight = ops_test_random_f32(device, 1, columns, 0, 1.0, 4);
+    f.shift = ops_test_random_f32(device, 1, columns, 0, 1.0, 5);
     f.normalized = ops_test_fill(device, rows, columns, gap + 2, 7.0);
-    f.inverse_deviation = ops_test_fill(device, 1, rows, 0, 7.0);
-    f.bias_gradient = ops_test_random(device, 1, columns, 0, 1.0, 6);
-    f.weight_gradient = ops_test_random(device, 1, columns, 0, 1.0, 7);
-    f.shift_gradient = ops_test_random(device, 1, columns, 0, 1.0, 8);
+    f.inverse_deviation = ops_test_fill_f32(device, 1, rows, 0, 7.0);
+    f.bias_gradient = ops_test_random_f32(device, 1, columns, 0, 1.0, 6);
+    f.weight_gradient = ops_test_random_f32(device, 1, columns, 0, 1.0, 7);
+    f.shift_gradient = ops_test_random_f32(device, 1, columns, 0, 1.0, 8);
     f.residual_view = v.residual ? f.residual.view : (tt_matrix){NULL, 0, 0, 0, TT_F32};
     f.norm = (tt_residual_norm){.bias = v.bias ? ops_test_data(&f.bias) : NULL,
                                 .weight = ops_test_data(&f.weight),
@@ -91,7 +90,7 @@ static int64_t place(const fixture *f, int operand)
 static double *operands(const fixture *f)
 {
     const ops_test_matrix *parts[] = {&f->x, &f->residual, &f->bias, &f->weight, &f->shift};
-    double *all = ops_test_host((size_t)place(f, 5) * sizeof *all);
+    double *all = test_host((size_t)place(f, 5) * sizeof *all);
     for (int i = 0; i < 5; i++) {
         double *part = ops_test_read(parts[i]);
         memcpy(all + place(f, i), part, (size_t)(place(f, i + 1) - place(f, i)) * sizeof *all);
@@ -136,13 +135,13 @@ static void check_forward(tt_device *device, ops_test_shape shape, variant v)
     }
     const ops_test_matrix *target = v.in_place ? &f.x : &y;
     device->ops->residual_norm_forward(device, &f.norm, f.x.view, f.residual_view, target->view);
-    ops_test_expect("normalized", &f.normalized, normalized, tolerance);
-    ops_test_expect("1 / deviation", &f.inverse_deviation, inverse, tolerance);
-    ops_test_expect("LayerNorm", target, expected, tolerance);
+    ops_test_expect("normalized", &f.normalized, normalized);
+    ops_test_expect("1 / deviation", &f.inverse_deviation, inverse);
+    ops_test_expect("LayerNorm", target, expected);
 
     ops_test_matrix again = ops_test_fill(device, rows, h, 3, 7.0);
     device->ops->residual_norm_output(device, &f.norm, again.view);
-    ops_test_expect("LayerNorm again", &again, expected, tolerance);
+    ops_test_expect("LayerNorm again", &again, expected);
     free(all);
     free(normalized);
     free(expected);
@@ -161,9 +160,9 @@ static gradients reference_backward(const fixture *f, const double *all, const d
 {
     int64_t rows = f->shape.rows, h = f->shape.columns;
     size_t bytes = (size_t)(rows * h) * sizeof(double);
-    gradients g = {ops_test_host(bytes), ops_test_host(bytes), ops_test_read(&f->weight_gradient),
+    gradients g = {test_host(bytes), test_host(bytes), ops_test_read(&f->weight_gradient),
                    ops_test_read(&f->shift_gradient), ops_test_read(&f->bias_gradient)};
-    double *row = ops_test_host((size_t)h * sizeof *row);
+    double *row = test_host((size_t)h * sizeof *row);
     for (int64_t i = 0; i < rows; i++) {
         double inverse = normalized_row(f, all, i, row), mean = 0.0, product_mean = 0.0;
         for (int64_t j = 0; j < h; j++) {
@@ -206,7 +205,7 @@ static void expect_row_gradient(const char *what, const ops_test_matrix *actual,
         difference += (values[i] - expected[i]) * (values[i] - expected[i]);
         size += expected[i] * expected[i];
     }
-    if (!(sqrt(difference) <= tolerance * fmax(sqrt(size), scale))) {
+    if (!(sqrt(difference) <= test_device_tolerance() * fmax(sqrt(size), scale))) {
         fail_msg("%s: distance %.3g of %.3g", what, sqrt(difference), fmax(sqrt(size), scale));
     }
     free(values);
@@ -231,8 +230,8 @@ static void check_backward(tt_device *device, ops_test_shape shape, variant v)
     double scale = h == 1 ? sqrt((double)rows / epsilon) : 0.0;
     expect_row_gradient("gradient of the sum", d_sum_target, g.d_sum, scale);
     expect_row_gradient("gradient of x", dx_target, g.dx, scale);
-    ops_test_expect("weight gradient", &f.weight_gradient, g.weight, tolerance);
-    ops_test_expect("shift gradient", &f.shift_gradient, g.shift, tolerance);
+    ops_test_expect("weight gradient", &f.weight_gradient, g.weight);
+    ops_test_expect("shift gradient", &f.shift_gradient, g.shift);
     if (v.bias) {
         expect_row_gradient("bias gradient", &f.bias_gradient, g.bias, scale);
     }
@@ -298,7 +297,7 @@ static double weighted_output(const void *context, const double *all)
 static void test_reference_against_differences(void **state)
 {
     (void)state;
-    tt_device *device = ops_test_device(1);
+    tt_device *device = test_device(1);
     ops_test_shape shape = {3, 9, 0};
     fixture f = make_fixture(device, shape, (variant){0.25f, true, true, false});
     ops_test_matrix dy = ops_test_random(device, 3, 9, 0, 1.0, 9);
@@ -308,7 +307,7 @@ static void test_reference_against_differences(void **state)
                         ops_test_read(&f.shift_gradient)};
     double *sums[] = {g.bias, g.weight, g.shift};
     reference r = {&f, dy_values};
-    double *differences = ops_test_host((size_t)place(&f, 5) * sizeof *differences);
+    double *differences = test_host((size_t)place(&f, 5) * sizeof *differences);
     ops_test_differences(weighted_output, &r, all, place(&f, 5), differences);
     ops_test_close("dx", g.dx, differences, 27, 1e-8);
     ops_test_close("d residual", g.d_sum, differences + place(&f, 1), 27, 1e-8);
@@ -333,7 +332,7 @@ static void test_large_mean(void **state)
 {
     (void)state;
     enum { COUNT = 4 * 768 };
-    tt_device *device = ops_test_device(1);
+    tt_device *device = test_device(1);
     ops_test_shape shape = {4, 768, 0};
     fixture f = make_fixture(device, shape, (variant){0.0f, false, false, false});
     double *all = operands(&f), *normalized = ops_test_read(&f.normalized);
@@ -347,7 +346,7 @@ static void test_large_mean(void **state)
         normalized_row(&f, all, i, normalized + i * 768);
     }
     device->ops->residual_norm_forward(device, &f.norm, x.view, f.residual_view, x.view);
-    ops_test_expect("normalized", &f.normalized, normalized, tolerance);
+    ops_test_expect("normalized", &f.normalized, normalized);
     free(all);
     free(normalized);
     free(rounded);

@@ -1,8 +1,6 @@
 /* Products, copies, and tensor-train cores scaled by their diagonals. */
 #include "ops/ops_test.h"
 
-static const double tolerance = 1e-5;
-
 /* --- products -------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -13,6 +11,20 @@ typedef struct {
     bool transpose_a, transpose_b;
     float alpha, beta;
 } variant;
+
+/* Types of the operands and of the result that a device is asked for. */
+typedef struct {
+    tt_type operands, result;
+} product_types;
+
+/* Activations from activations; gradients of parameters from activations; and what lies between
+ * parameters and the factors made of them. */
+static product_types numbered_types(const tt_device *device, int number)
+{
+    const product_types all[] = {
+        {device->compute, device->compute}, {device->compute, TT_F32}, {TT_F32, TT_F32}};
+    return all[number % 3];
+}
 
 typedef struct {
     ops_test_matrix a, b, c;
@@ -45,16 +57,23 @@ static double *reference_product(const product_case *made, sizes s, variant v)
     return c;
 }
 
-static product_case make_product(tt_device *device, sizes s, variant v, int64_t gap, uint64_t seed)
+static ops_test_matrix make_operand(tt_device *device, tt_type type, bool transposed, int64_t rows,
+                                    int64_t columns, int64_t gap, uint64_t seed)
+{
+    return ops_test_make_random(device, type, transposed ? columns : rows,
+                                transposed ? rows : columns, gap, 1.0, seed);
+}
+
+static product_case make_product(tt_device *device, product_types types, sizes s, variant v,
+                                 int64_t gap, uint64_t seed)
 {
     product_case made = {
-        .a = v.transpose_a ? ops_test_random(device, s.k, s.m, gap, 1.0, seed)
-                           : ops_test_random(device, s.m, s.k, gap, 1.0, seed),
-        .b = v.transpose_b ? ops_test_random(device, s.n, s.k, 2 * gap, 1.0, seed + 1)
-                           : ops_test_random(device, s.k, s.n, 2 * gap, 1.0, seed + 1),
+        .a = make_operand(device, types.operands, v.transpose_a, s.m, s.k, gap, seed),
+        .b = make_operand(device, types.operands, v.transpose_b, s.k, s.n, 2 * gap, seed + 1),
         /* With beta 0 the product must not even read what was there. */
-        .c = v.beta == 0.0f ? ops_test_fill(device, s.m, s.n, 3 * gap, NAN)
-                            : ops_test_random(device, s.m, s.n, 3 * gap, 1.0, seed + 2)};
+        .c = v.beta == 0.0f
+                 ? ops_test_make_equal(device, types.result, s.m, s.n, 3 * gap, NAN)
+                 : ops_test_make_random(device, types.result, s.m, s.n, 3 * gap, 1.0, seed + 2)};
     made.expected = reference_product(&made, s, v);
     made.product = (tt_product){.transpose_a = v.transpose_a,
                                 .transpose_b = v.transpose_b,
@@ -68,7 +87,11 @@ static product_case make_product(tt_device *device, sizes s, variant v, int64_t 
 
 static void check_and_free_product(product_case *made)
 {
-    ops_test_expect("product", &made->c, made->expected, tolerance);
+    double *found = ops_test_read(&made->c);
+    ops_test_close("product", found, made->expected, made->c.view.rows * made->c.view.columns,
+                   made->a.view.type == TT_F32 ? test_device_f32_tolerance()
+                                               : test_device_tolerance());
+    free(found);
     free(made->expected);
     ops_test_free(&made->a);
     ops_test_free(&made->b);
@@ -92,22 +115,22 @@ enum {
 };
 
 /* Product number `number` of all combinations of sizes, scalings and transposes. */
-static product_case numbered_product(tt_device *device, int number)
+static product_case numbered_product(tt_device *device, product_types types, int number)
 {
     variant v = scalings[number / 4 % SCALINGS];
     v.transpose_a = number % 2 == 1;
     v.transpose_b = number / 2 % 2 == 1;
-    return make_product(device, product_sizes[number / 4 / SCALINGS], v, number % 3,
+    return make_product(device, types, product_sizes[number / 4 / SCALINGS], v, number % 3,
                         100 * (uint64_t)number);
 }
 
 static void test_multiply(void **state)
 {
     (void)state;
-    for (int threads = 1; threads <= OPS_TEST_THREADS; threads++) {
-        tt_device *device = ops_test_device(threads);
+    for (int threads = 1; threads <= test_device_threads(); threads++) {
+        tt_device *device = test_device(threads);
         for (int i = 0; i < PRODUCTS; i++) {
-            product_case made = numbered_product(device, i);
+            product_case made = numbered_product(device, numbered_types(device, i / 3), i);
             device->ops->multiply(device, &made.product);
             check_and_free_product(&made);
         }
@@ -118,8 +141,9 @@ static void test_multiply(void **state)
 static void test_multiply_nothing(void **state)
 {
     (void)state;
-    tt_device *device = ops_test_device(1);
-    product_case made = make_product(device, (sizes){4, 5, 6}, scalings[1], 1, 1);
+    tt_device *device = test_device(1);
+    product_case made =
+        make_product(device, numbered_types(device, 0), (sizes){4, 5, 6}, scalings[1], 1, 1);
     double *before = ops_test_read(&made.c);
     tt_product empty = made.product;
     empty.a.rows = empty.c.rows = 0;
@@ -128,7 +152,7 @@ static void test_multiply_nothing(void **state)
     empty.b.columns = empty.c.columns = 0;
     device->ops->multiply(device, &empty);
     double *after = ops_test_read(&made.c);
-    ops_test_expect_equal("untouched", after, before, 20);
+    ops_test_equal("untouched", after, before, 20);
     free(before);
     free(after);
     device->ops->multiply(device, &made.product);
@@ -139,12 +163,12 @@ static void test_multiply_nothing(void **state)
 static void test_multiply_group(void **state)
 {
     (void)state;
-    for (int threads = 1; threads <= OPS_TEST_THREADS; threads++) {
-        tt_device *device = ops_test_device(threads);
+    for (int threads = 1; threads <= test_device_threads(); threads++) {
+        tt_device *device = test_device(threads);
         product_case all[PRODUCTS];
         tt_product list[PRODUCTS];
         for (int i = 0; i < PRODUCTS; i++) {
-            all[i] = numbered_product(device, i);
+            all[i] = numbered_product(device, (product_types){TT_F32, TT_F32}, i);
             list[i] = all[i].product;
         }
         device->ops->multiply_group(device, NULL, 0);
@@ -160,7 +184,7 @@ static void test_multiply_group(void **state)
 
 enum { COPIES = 2 * OPS_TEST_SHAPES };
 
-static void check_copies(tt_device *device)
+static void check_copies(tt_device *device, tt_type from, tt_type to)
 {
     ops_test_matrix sources[COPIES], targets[COPIES];
     double *expected[COPIES];
@@ -169,14 +193,15 @@ static void check_copies(tt_device *device)
         ops_test_shape shape = ops_test_shapes[i / 2];
         int64_t count = shape.rows * shape.columns;
         bool accumulate = i % 2 == 1;
-        sources[i] =
-            ops_test_random(device, shape.rows, shape.columns, shape.gap, 1.0, 2 * (uint64_t)i);
-        targets[i] = ops_test_random(device, shape.rows, shape.columns, shape.gap / 2 + i % 2, 1.0,
-                                     2 * (uint64_t)i + 1);
+        sources[i] = ops_test_make_random(device, from, shape.rows, shape.columns, shape.gap, 1.0,
+                                          2 * (uint64_t)i);
+        targets[i] = ops_test_make_random(device, to, shape.rows, shape.columns,
+                                          shape.gap / 2 + i % 2, 1.0, 2 * (uint64_t)i + 1);
         double *source = ops_test_read(&sources[i]);
         expected[i] = ops_test_read(&targets[i]);
         for (int64_t j = 0; j < count; j++) {
-            expected[i][j] = accumulate ? (float)(expected[i][j] + source[j]) : source[j];
+            double sum = accumulate ? (float)(expected[i][j] + source[j]) : source[j];
+            expected[i][j] = test_rounded(to, sum);
         }
         free(source);
         list[i] = (tt_copy){sources[i].view, targets[i].view, accumulate};
@@ -184,10 +209,7 @@ static void check_copies(tt_device *device)
     device->ops->copy_group(device, NULL, 0);
     device->ops->copy_group(device, list, COPIES);
     for (int i = 0; i < COPIES; i++) {
-        ops_test_shape shape = ops_test_shapes[i / 2];
-        double *actual = ops_test_read(&targets[i]);
-        ops_test_expect_equal("copy", actual, expected[i], shape.rows * shape.columns);
-        free(actual);
+        ops_test_expect_equal("copy", &targets[i], expected[i]);
         free(expected[i]);
         ops_test_free(&sources[i]);
         ops_test_free(&targets[i]);
@@ -197,9 +219,14 @@ static void check_copies(tt_device *device)
 static void test_copy_group(void **state)
 {
     (void)state;
-    for (int threads = 1; threads <= OPS_TEST_THREADS; threads++) {
-        tt_device *device = ops_test_device(threads);
-        check_copies(device);
+    for (int threads = 1; threads <= test_device_threads(); threads++) {
+        tt_device *device = test_device(threads);
+        check_copies(device, TT_F32, TT_F32);
+        if (device->compute != TT_F32) {
+            check_copies(device, device->compute, device->compute);
+            check_copies(device, device->compute, TT_F32);
+            check_copies(device, TT_F32, device->compute);
+        }
         tt_device_destroy(&device);
     }
 }
@@ -230,18 +257,18 @@ static double diagonal_entry(int64_t j, tt_random *random)
 
 static core_case make_core(tt_device *device, int64_t rows, int64_t rank, uint64_t seed)
 {
-    double *diagonal = ops_test_host((size_t)rank * sizeof *diagonal);
+    double *diagonal = test_host((size_t)rank * sizeof *diagonal);
     tt_random random;
     tt_random_start(&random, seed, 9);
     for (int64_t j = 0; j < rank; j++) {
         diagonal[j] = diagonal_entry(j, &random);
     }
-    core_case made = {.core = ops_test_random(device, rows, rank, 0, 1.0, seed),
-                      .diagonal = ops_test_from(device, 1, rank, 0, diagonal),
-                      .scaled = ops_test_fill(device, rows, rank, 0, NAN),
-                      .scaled_gradient = ops_test_random(device, rows, rank, 0, 1.0, seed + 1),
-                      .core_gradient = ops_test_random(device, rows, rank, 0, 1.0, seed + 2),
-                      .diagonal_gradient = ops_test_random(device, 1, rank, 0, 1.0, seed + 3)};
+    core_case made = {.core = ops_test_random_f32(device, rows, rank, 0, 1.0, seed),
+                      .diagonal = ops_test_from_f32(device, 1, rank, 0, diagonal),
+                      .scaled = ops_test_fill_f32(device, rows, rank, 0, NAN),
+                      .scaled_gradient = ops_test_random_f32(device, rows, rank, 0, 1.0, seed + 1),
+                      .core_gradient = ops_test_random_f32(device, rows, rank, 0, 1.0, seed + 2),
+                      .diagonal_gradient = ops_test_random_f32(device, 1, rank, 0, 1.0, seed + 3)};
     made.operation = (tt_scaled_core){.core = ops_test_data(&made.core),
                                       .diagonal = ops_test_data(&made.diagonal),
                                       .scaled = ops_test_data(&made.scaled),
@@ -283,7 +310,7 @@ static void check_scaled(const core_case *made)
     for (int64_t i = 0; i < made->operation.rows * rank; i++) {
         core[i] = (float)(core[i] * kept(diagonal[i % rank]));
     }
-    ops_test_expect_equal("scaled core", scaled, core, made->operation.rows * rank);
+    ops_test_equal("scaled core", scaled, core, made->operation.rows * rank);
     free(core);
     free(diagonal);
     free(scaled);
@@ -295,7 +322,7 @@ static void check_scaled_backward(core_case *made, double *core_before, double *
     double *gradient = ops_test_read(&made->scaled_gradient);
     double *diagonal_after = ops_test_read(&made->diagonal_gradient);
     int64_t rank = made->operation.rank;
-    double *expected = ops_test_host((size_t)rank * sizeof *expected);
+    double *expected = test_host((size_t)rank * sizeof *expected);
     memcpy(expected, diagonal_before, (size_t)rank * sizeof *expected);
     for (int64_t i = 0; i < made->operation.rows * rank; i++) {
         double scale = kept(diagonal[i % rank]);
@@ -307,8 +334,8 @@ static void check_scaled_backward(core_case *made, double *core_before, double *
             assert_true(diagonal_after[j] == diagonal_before[j]);
         }
     }
-    ops_test_expect("core gradient", &made->core_gradient, core_before, tolerance);
-    ops_test_expect("diagonal gradient", &made->diagonal_gradient, expected, tolerance);
+    ops_test_expect("core gradient", &made->core_gradient, core_before);
+    ops_test_expect("diagonal gradient", &made->diagonal_gradient, expected);
     free(core);
     free(diagonal);
     free(gradient);
@@ -343,8 +370,8 @@ static void check_cores(tt_device *device)
 static void test_scale_cores(void **state)
 {
     (void)state;
-    for (int threads = 1; threads <= OPS_TEST_THREADS; threads++) {
-        tt_device *device = ops_test_device(threads);
+    for (int threads = 1; threads <= test_device_threads(); threads++) {
+        tt_device *device = test_device(threads);
         check_cores(device);
         tt_device_destroy(&device);
     }

@@ -67,10 +67,10 @@ static thin_case make_thin(tt_device *device, attention_shape s)
     int64_t rq = t.rank[0], rk = t.rank[1], rv = t.rank[2], ro = t.rank[3], heads = s.heads;
     double deviation = 1.0 / sqrt((double)rq);
     t.u = ops_test_random(device, s.batch * s.sequence, rq + rk + rv, 2, 1.0, 31);
-    t.score_map = ops_test_random(device, rq + 1, heads * (rk + 1), 0, deviation, 32);
-    t.output_map = ops_test_random(device, heads * (rv + 1), ro, 0, 1.0, 33);
-    t.score_map_gradient = ops_test_random(device, rq + 1, heads * (rk + 1), 0, 1.0, 34);
-    t.output_map_gradient = ops_test_random(device, heads * (rv + 1), ro, 0, 1.0, 35);
+    t.score_map = ops_test_random_f32(device, rq + 1, heads * (rk + 1), 0, deviation, 32);
+    t.output_map = ops_test_random_f32(device, heads * (rv + 1), ro, 0, 1.0, 33);
+    t.score_map_gradient = ops_test_random_f32(device, rq + 1, heads * (rk + 1), 0, 1.0, 34);
+    t.output_map_gradient = ops_test_random_f32(device, heads * (rv + 1), ro, 0, 1.0, 35);
     t.ones[0] = with_ones(&t.u, 0, rq);
     t.ones[1] = with_ones(&t.u, rq, rk);
     t.ones[2] = with_ones(&t.u, rq + rk, rv);
@@ -227,7 +227,7 @@ static void expect_ranks(const thin_case *t, const double *d_u, int i, const dou
         found[j] = d_u[j / rank * columns + first + j % rank];
         wanted[j] = expected[j / rank * (rank + 1) + j % rank];
     }
-    ops_test_close(names[i], found, wanted, tokens * rank, tolerance);
+    ops_test_close(names[i], found, wanted, tokens * rank, test_device_tolerance());
     free(found);
     free(wanted);
 }
@@ -246,8 +246,8 @@ static void check_thin_backward(thin_case *t)
         expect_ranks(t, found, i, g.ones[i]);
         free(g.ones[i]);
     }
-    ops_test_expect("score map gradient", &t->score_map_gradient, g.score_map, tolerance);
-    ops_test_expect("output map gradient", &t->output_map_gradient, g.output_map, tolerance);
+    ops_test_expect("score map gradient", &t->score_map_gradient, g.score_map);
+    ops_test_expect("output map gradient", &t->output_map_gradient, g.output_map);
     free(found);
     free(d_values);
     free(g.score_map);
@@ -268,7 +268,7 @@ static void check_thin(tt_device *device, attention_shape s)
         }
     }
     device->ops->thin_attention_forward(device, &t.operation, u_o.view);
-    ops_test_expect("U_o", &u_o, expected, tolerance);
+    ops_test_expect("U_o", &u_o, expected);
     check_log_sum_exp(&t.c);
     check_thin_backward(&t);
     free(expected);
@@ -292,10 +292,10 @@ static void multiply(tt_device *device, bool transpose_b, double alpha, tt_matri
         &(tt_product){.transpose_b = transpose_b, .alpha = (float)alpha, .a = a, .b = b, .c = c});
 }
 
-/* Output factors B^ of q, k, v, [rank + 1, hidden] with the bias as last row, and the input factor
- * A of the output map [hidden, ro]. */
+/* Output factors B^ of q, k, v, [rank + 1, hidden] with the bias as last row, that bias by itself,
+ * and the input factor A of the output map [hidden, ro]. */
 typedef struct {
-    ops_test_matrix b[OPERANDS], a_o;
+    ops_test_matrix b[OPERANDS], bias[OPERANDS], a_o;
     int64_t column[OPERANDS]; /* of the operand's ranks in u */
 } factors;
 
@@ -306,6 +306,9 @@ static factors make_factors(const thin_case *t)
     for (int i = 0; i < OPERANDS; i++) {
         f.b[i] = ops_test_random(t->c.device, t->rank[i] + 1, hidden, 0,
                                  1.0 / sqrt((double)t->rank[i]), 41 + (uint64_t)i);
+        double *values = ops_test_read(&f.b[i]);
+        f.bias[i] = ops_test_from_f32(t->c.device, 1, hidden, 0, values + t->rank[i] * hidden);
+        free(values);
     }
     f.a_o = ops_test_random(t->c.device, hidden, t->rank[3], 1, 1.0, 44);
     return f;
@@ -330,7 +333,7 @@ static void apply_factors(const factors *f, thin_case *t, dense_case *d)
     for (int i = 0; i < OPERANDS; i++) {
         multiply(device, false, 1.0, tt_matrix_columns(t->u.view, f->column[i], t->rank[i]),
                  tt_matrix_rows(f->b[i].view, 0, t->rank[i]), d->operand[i].view);
-        *biases[i] = tt_matrix_rows(f->b[i].view, t->rank[i], 1).data;
+        *biases[i] = ops_test_data(&f->bias[i]);
     }
 }
 
@@ -360,7 +363,7 @@ static void dense_d_u(const factors *f, const thin_case *t, const dense_case *d,
 static void expect_same(const char *what, ops_test_matrix *actual, ops_test_matrix *expected)
 {
     double *values = ops_test_read(expected);
-    ops_test_expect(what, actual, values, tolerance);
+    ops_test_expect(what, actual, values);
     free(values);
     ops_test_free(actual);
     ops_test_free(expected);
@@ -391,6 +394,7 @@ static void check_thin_equals_dense(tt_device *device, attention_shape s)
 
     for (int i = 0; i < OPERANDS; i++) {
         ops_test_free(&f.b[i]);
+        ops_test_free(&f.bias[i]);
     }
     ops_test_free(&f.a_o);
     ops_test_free(&context);

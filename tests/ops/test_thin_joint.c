@@ -2,7 +2,6 @@
  * precision. */
 #include "ops/ops_test.h"
 
-static const double tolerance = 1e-5;
 static const float epsilon = 1e-5f;
 enum { STEP = 7 };
 
@@ -41,15 +40,19 @@ typedef struct {
 
 static void make_operands(fixture *f)
 {
+    tt_type compute = f->device->compute;
     for (int i = 0; i < OPERANDS; i++) {
         int64_t rows, columns;
         operand_size(f->s, i, &rows, &columns);
-        int64_t gap = i == BIAS || i == WEIGHT || i == SHIFT ? 0 : i + 1;
+        bool vector = i == BIAS || i == WEIGHT || i == SHIFT;
+        int64_t gap = vector ? 0 : i + 1;
         double deviation = i == B        ? 1.0 / sqrt((double)f->s.rank)
                            : i == A_NEXT ? 1.0 / sqrt((double)f->s.hidden)
                                          : 1.0;
-        f->operand[i] = ops_test_random(f->device, rows, columns, gap, deviation, 1 + (uint64_t)i);
-        f->gradient[i] = ops_test_random(f->device, rows, columns, gap, 1.0, 11 + (uint64_t)i);
+        f->operand[i] = ops_test_make_random(f->device, vector ? TT_F32 : compute, rows, columns,
+                                             gap, deviation, 1 + (uint64_t)i);
+        f->gradient[i] = ops_test_make_random(f->device, i == U || i == RESIDUAL ? compute : TT_F32,
+                                              rows, columns, gap, 1.0, 11 + (uint64_t)i);
     }
 }
 
@@ -77,8 +80,7 @@ static void set_operation(fixture *f)
                         .a_next = f->s.next > 0 ? f->operand[A_NEXT].view : none,
                         .a_next_gradient = f->s.next > 0 ? f->gradient[A_NEXT].view : none};
     size_t bytes = f->device->ops->thin_joint_workspace(f->device, &f->operation);
-    assert_true(bytes % sizeof(float) == 0);
-    f->workspace = ops_test_fill(f->device, 1, (int64_t)(bytes / sizeof(float)), 0, NAN);
+    f->workspace = ops_test_workspace(f->device, bytes);
     f->operation.workspace = ops_test_data(&f->workspace);
 }
 
@@ -86,10 +88,10 @@ static fixture make_fixture(tt_device *device, joint_shape s)
 {
     uint32_t step = STEP;
     fixture f = {.device = device, .s = s};
-    f.step = ops_test_copy(device, &step, sizeof step);
+    f.step = test_copy_in(device, &step, sizeof step);
     make_operands(&f);
     f.normalized = ops_test_fill(device, s.tokens, s.hidden, 2, NAN);
-    f.inverse_deviation = ops_test_fill(device, 1, s.tokens, 0, NAN);
+    f.inverse_deviation = ops_test_fill_f32(device, 1, s.tokens, 0, NAN);
     f.u_next = ops_test_fill(device, s.tokens, s.next, 1, NAN);
     f.d_u_next = ops_test_random(device, s.tokens, s.next, 3, 1.0, 21);
     set_operation(&f);
@@ -186,7 +188,7 @@ static void reference_backward(const fixture *f, const double *const operand[OPE
                                const double *d_u_next, double *const gradient[OPERANDS])
 {
     int64_t hidden = f->s.hidden, rank = f->s.rank;
-    double *row = ops_test_host((size_t)hidden * sizeof *row);
+    double *row = test_host((size_t)hidden * sizeof *row);
     memset(gradient[U], 0, (size_t)(f->s.tokens * rank) * sizeof *row);
     for (int64_t token = 0; token < f->s.tokens; token++) {
         double *d_sum = gradient[RESIDUAL] + token * hidden;
@@ -210,23 +212,23 @@ static void reference_backward(const fixture *f, const double *const operand[OPE
 static void check_forward(fixture *f, const double *const operand[OPERANDS])
 {
     joint_shape s = f->s;
-    double *y = ops_test_host((size_t)(s.tokens * s.hidden) * sizeof *y);
-    double *u_next = ops_test_host((size_t)(s.tokens * s.next) * sizeof *u_next);
-    double *row = ops_test_host((size_t)s.hidden * sizeof *row);
+    double *y = test_host((size_t)(s.tokens * s.hidden) * sizeof *y);
+    double *u_next = test_host((size_t)(s.tokens * s.next) * sizeof *u_next);
+    double *row = test_host((size_t)s.hidden * sizeof *row);
     reference_forward(f, operand, y, u_next);
     f->device->ops->thin_joint_forward(f->device, &f->operation, f->operand[RESIDUAL].view,
                                        f->u_next.view);
-    ops_test_expect("y", &f->operand[RESIDUAL], y, tolerance);
+    ops_test_expect("y", &f->operand[RESIDUAL], y);
     if (s.next > 0) {
-        ops_test_expect("u_next", &f->u_next, u_next, tolerance);
+        ops_test_expect("u_next", &f->u_next, u_next);
     }
     double *inverse = ops_test_read(&f->inverse_deviation);
     for (int64_t token = 0; token < s.tokens; token++) {
         double expected = normalized_row(f, operand, token, row);
-        assert_true(fabs(inverse[token] - expected) < 1e-5 * expected);
+        assert_true(fabs(inverse[token] - expected) < test_device_tolerance() * expected);
         memcpy(y + token * s.hidden, row, (size_t)s.hidden * sizeof *row);
     }
-    ops_test_expect("normalized", &f->normalized, y, tolerance);
+    ops_test_expect("normalized", &f->normalized, y);
     free(y);
     free(u_next);
     free(row);
@@ -254,7 +256,7 @@ static void check_joint(tt_device *device, joint_shape s)
                                      f.gradient[RESIDUAL].view, f.gradient[U].view);
     for (int i = 0; i < OPERANDS; i++) {
         if (operand_count(s, i) > 0) {
-            ops_test_expect(names[i], &f.gradient[i], gradient[i], tolerance);
+            ops_test_expect(names[i], &f.gradient[i], gradient[i]);
         }
         free(operand[i]);
         free(gradient[i]);
@@ -274,8 +276,8 @@ enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 static void test_joint(void **state)
 {
     (void)state;
-    for (int threads = 1; threads <= OPS_TEST_THREADS; threads++) {
-        tt_device *device = ops_test_device(threads);
+    for (int threads = 1; threads <= test_device_threads(); threads++) {
+        tt_device *device = test_device(threads);
         for (int i = 0; i < SHAPES; i++) {
             check_joint(device, shapes[i]);
         }

@@ -28,17 +28,20 @@ static distance measure(const double *expected, const float *found, const double
 
 void tt_reference_check_begin(tt_reference_check *check, const char *name, double tolerance)
 {
-    *check = (tt_reference_check){.name = name, .tolerance = tolerance};
+    *check = (tt_reference_check){.name = name,
+                                  .tolerance = tolerance,
+                                  .loss_tolerance = tolerance,
+                                  .gradient_tolerance = tolerance};
 }
 
-static void judge(tt_reference_check *check, const char *name, double difference, double norm)
+static void judge(tt_reference_check *check, const char *name, double difference, double norm,
+                  double tolerance)
 {
     double relative = difference == 0 ? 0 : difference / norm;
     check->compared++;
-    if (!(relative <= check->tolerance)) {
+    if (!(relative <= tolerance)) {
         check->failed++;
-        printf("%s: %s is off by %.3g, allowed is %.3g\n", check->name, name, relative,
-               check->tolerance);
+        printf("%s: %s is off by %.3g, allowed is %.3g\n", check->name, name, relative, tolerance);
     }
     if (!(relative <= check->worst)) {
         check->worst = relative;
@@ -60,20 +63,27 @@ static void defer(tt_reference_check *check, const char *name, distance distance
     last->difference = distance.difference;
     last->norm = distance.norm;
     check->gradient_squares += distance.norm * distance.norm;
+    check->difference_squares += distance.difference * distance.difference;
 }
 
 void tt_reference_check_output(tt_reference_check *check, const char *name, const double *expected,
                                const float *found, int64_t count)
 {
     distance distance = measure(expected, found, NULL, count);
-    judge(check, name, distance.difference, distance.norm);
+    judge(check, name, distance.difference, distance.norm, check->tolerance);
 }
 
 void tt_reference_check_output_double(tt_reference_check *check, const char *name,
                                       const double *expected, const double *found, int64_t count)
 {
     distance distance = measure(expected, NULL, found, count);
-    judge(check, name, distance.difference, distance.norm);
+    judge(check, name, distance.difference, distance.norm, check->tolerance);
+}
+
+void tt_reference_check_loss(tt_reference_check *check, const char *name, double expected,
+                             double found)
+{
+    judge(check, name, fabs(found - expected), fabs(expected), check->loss_tolerance);
 }
 
 void tt_reference_check_gradient(tt_reference_check *check, const char *name,
@@ -93,7 +103,13 @@ bool tt_reference_check_finish(tt_reference_check *check)
     double floor = TT_REFERENCE_GRADIENT_FLOOR * sqrt(check->gradient_squares);
     for (int i = 0; i < check->pending_count; i++) {
         const tt_reference_pending *gradient = &check->pending[i];
-        judge(check, gradient->name, gradient->difference, fmax(gradient->norm, floor));
+        judge(check, gradient->name, gradient->difference, fmax(gradient->norm, floor),
+              check->tolerance);
+    }
+    if (check->pending_count > 0) {
+        judge(check, "the whole gradient", sqrt(check->difference_squares),
+              sqrt(check->gradient_squares), check->gradient_tolerance);
+        check->compared--; /* no tensor of its own */
     }
     free(check->pending);
     check->pending = NULL;

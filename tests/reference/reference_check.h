@@ -8,17 +8,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What single layers and whole models must agree to in f32. */
-#define TT_REFERENCE_LAYER_TOLERANCE 1e-5
-#define TT_REFERENCE_MODEL_TOLERANCE 5e-5
 #define TT_REFERENCE_GRADIENT_FLOOR 1e-6
 
 /* A comparison of one group or model: begin, add tensors, finish. */
 typedef struct {
     const char *name;
-    double tolerance;
-    double gradient_squares; /* of the whole gradient, as expected */
-    double worst;            /* largest relative difference so far */
+    /* Of every tensor, of losses, and of the whole gradient as one tensor: all as begin sets them,
+     * or changed after it. */
+    double tolerance, loss_tolerance, gradient_tolerance;
+    double gradient_squares;   /* of the whole gradient, as expected */
+    double difference_squares; /* and of what was found less that */
+    double worst;              /* largest relative difference so far */
     int compared, failed;
     struct tt_reference_pending *pending; /* gradients wait for the whole norm */
     int pending_count;
@@ -30,13 +30,15 @@ void tt_reference_check_output(tt_reference_check *check, const char *name, cons
                                const float *found, int64_t count);
 void tt_reference_check_output_double(tt_reference_check *check, const char *name,
                                       const double *expected, const double *found, int64_t count);
+void tt_reference_check_loss(tt_reference_check *check, const char *name, double expected,
+                             double found);
 /* A gradient: judged in finish, when the whole gradient is known. */
 void tt_reference_check_gradient(tt_reference_check *check, const char *name,
                                  const double *expected, const float *found, int64_t count);
 void tt_reference_check_gradient_double(tt_reference_check *check, const char *name,
                                         const double *expected, const double *found, int64_t count);
-/* Prints "name: N tensors, largest difference D" and returns whether every tensor agreed and there
- * was at least one. NaN never agrees. */
+/* Prints "name: N tensors, largest difference D" and returns whether every tensor and the whole
+ * gradient agreed and there was at least one tensor. NaN never agrees. */
 bool tt_reference_check_finish(tt_reference_check *check);
 
 #endif

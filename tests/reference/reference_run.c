@@ -86,14 +86,14 @@ void tt_run_step(tt_model *model, const tt_run_batch *batch)
     tt_model_begin_step(model);
     tt_model_run(model, &batch->inputs, true);
     tt_model_end_step(model);
-    batch->device->synchronize(batch->device);
+    test_device_check(batch->device);
 }
 
 void tt_run_forward(tt_model *model, const tt_run_batch *batch)
 {
     tt_model_materialise(model);
     tt_model_run(model, &batch->inputs, false);
-    batch->device->synchronize(batch->device);
+    test_device_check(batch->device);
 }
 
 static double statistic(const tt_model *model, int place)

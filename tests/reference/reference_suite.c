@@ -1,13 +1,6 @@
 #include "tests/reference/reference_suite.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
+#include <math.h>
 
 void tt_suite_succeed(tt_status status, const tt_error *error)
 {
@@ -120,45 +113,62 @@ tt_double_train_matrix tt_suite_train_matrix(const tt_reference_file *file, cons
 
 tt_device *tt_suite_device(void)
 {
-    tt_error error;
-    tt_device *device;
-    tt_suite_succeed(tt_device_create_cpu(2, &device, &error), &error);
-    return device;
+    return test_device(2);
+}
+
+void tt_suite_begin_layer(tt_reference_check *check, const char *name)
+{
+    tt_reference_check_begin(check, name, test_device_tolerance());
+}
+
+void tt_suite_begin_model(tt_reference_check *check, const char *name)
+{
+    if (test_device_precision() == TEST_F32) {
+        tt_reference_check_begin(check, name, 5e-5);
+        return;
+    }
+    tt_reference_check_begin(check, name, INFINITY);
+    check->loss_tolerance = 1e-2;
+    check->gradient_tolerance = 1e-1;
+}
+
+static tt_matrix make_matrix(tt_device *device, tt_type type, int64_t rows, int64_t columns,
+                             const double *values)
+{
+    void *memory = device->allocate(device, tt_type_bytes(type, rows * columns));
+    assert_non_null(memory);
+    tt_matrix matrix = tt_matrix_dense(memory, rows, columns, type);
+    if (values != NULL) {
+        test_write_matrix(device, matrix, values);
+    }
+    return matrix;
+}
+
+tt_matrix tt_suite_matrix(tt_device *device, int64_t rows, int64_t columns, const double *values)
+{
+    return make_matrix(device, device->compute, rows, columns, values);
+}
+
+tt_matrix tt_suite_table(tt_device *device, int64_t rows, int64_t columns, const double *values)
+{
+    return make_matrix(device, TT_F32, rows, columns, values);
 }
 
 static float *rounded(const double *values, int64_t count)
 {
-    float *floats = calloc((size_t)count + 1, sizeof(*floats));
-    assert_non_null(floats);
-    for (int64_t i = 0; values != NULL && i < count; i++) {
+    float *floats = test_host(tt_floats(count));
+    for (int64_t i = 0; i < count; i++) {
         floats[i] = (float)values[i];
     }
     return floats;
 }
 
-tt_matrix tt_suite_matrix(tt_device *device, int64_t rows, int64_t columns, const double *values)
-{
-    size_t bytes = (size_t)(rows * columns) * sizeof(float);
-    float *floats = rounded(values, rows * columns);
-    float *memory = device->allocate(device, bytes);
-    assert_non_null(memory);
-    device->copy_in(device, memory, floats, bytes);
-    free(floats);
-    return tt_matrix_f32(memory, rows, columns);
-}
-
-static float *copy_floats(tt_device *device, const float *memory, int64_t count)
-{
-    float *floats = rounded(NULL, count);
-    device->synchronize(device);
-    device->copy_out(device, floats, memory, (size_t)count * sizeof(float));
-    return floats;
-}
-
 float *tt_suite_copy_out(tt_device *device, tt_matrix matrix)
 {
-    assert_int_equal(matrix.stride, matrix.columns);
-    return copy_floats(device, matrix.data, matrix.rows * matrix.columns);
+    double *values = test_read_matrix(device, matrix);
+    float *floats = rounded(values, matrix.rows * matrix.columns);
+    free(values);
+    return floats;
 }
 
 static tt_parameter_id find_parameter(const tt_parameters *parameters, const char *name,
@@ -188,5 +198,6 @@ void tt_suite_set_parameter(tt_parameters *parameters, const char *name, const d
 float *tt_suite_gradient(const tt_parameters *parameters, const char *name, int64_t count)
 {
     tt_parameter_id id = find_parameter(parameters, name, count);
-    return copy_floats(parameters->device, tt_parameters_gradient(parameters, id), count);
+    return test_copy_out(parameters->device, tt_parameters_gradient(parameters, id),
+                         tt_floats(count));
 }

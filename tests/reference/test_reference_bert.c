@@ -1,4 +1,4 @@
-/* The product's BERT with its pre-training heads against every bert_pretraining*.h5, in f32. */
+/* The product's BERT with its pre-training heads against every bert_pretraining*.h5. */
 #include "tests/reference/reference_run.h"
 
 #include <setjmp.h>
@@ -33,13 +33,13 @@ static tt_configuration read_configuration(const tt_reference_file *file)
     };
 }
 
-static void compare_number(tt_reference_check *check, const tt_reference_file *file,
-                           const char *dataset, double found)
+static void compare_loss(tt_reference_check *check, const tt_reference_file *file,
+                         const char *dataset, double found)
 {
     tt_error error;
     double *expected;
     tt_suite_succeed(tt_reference_doubles(file, dataset, 1, &expected, &error), &error);
-    tt_reference_check_output_double(check, dataset, expected, &found, 1);
+    tt_reference_check_loss(check, dataset, *expected, found);
     free(expected);
 }
 
@@ -68,9 +68,9 @@ static void compare_results(tt_model *model, const tt_run_batch *run, const tt_r
     tt_run_step(model, run);
     double masked = tt_run_masked_loss(model, run);
     double sentence = tt_run_sentence_loss(model, run);
-    compare_number(check, file, "masked_lm_loss", masked);
-    compare_number(check, file, "next_sentence_loss", sentence);
-    compare_number(check, file, "loss", masked + sentence);
+    compare_loss(check, file, "masked_lm_loss", masked);
+    compare_loss(check, file, "next_sentence_loss", sentence);
+    compare_loss(check, file, "loss", masked + sentence);
 }
 
 static int compare_file(const tt_reference_file *file)
@@ -100,7 +100,7 @@ static int compare_file(const tt_reference_file *file)
     tt_run_batch run = tt_run_batch_make(device, &batch);
 
     tt_reference_check check;
-    tt_reference_check_begin(&check, "BERT", TT_REFERENCE_MODEL_TOLERANCE);
+    tt_suite_begin_model(&check, "BERT");
     compare_results(&model, &run, file, &parameters, &check);
     tt_run_compare_gradients(&model, &gradients, same_name, &check);
 

@@ -1,4 +1,4 @@
-/* The product's word lookup against every group of ttm_embedding*.h5, in f32. The product keeps
+/* The product's word lookup against every group of ttm_embedding*.h5. The product keeps
  * word tables dense, so the table is computed from the file's cores, and its gradient taken back
  * into them, in double precision; looking up rows and summing the gradients of repeated ids is the
  * product's. */
@@ -51,12 +51,12 @@ static lookup make(tt_device *device, const tt_double_train_matrix *matrix, int6
         assert_in_range(id, 0, vocabulary - 1);
         tt_double_train_matrix_row(matrix, id, table + id * lookup.width);
     }
-    lookup.table = tt_suite_matrix(device, vocabulary, lookup.width, table);
-    lookup.table_gradient = tt_suite_matrix(device, vocabulary, lookup.width, NULL);
+    lookup.table = tt_suite_table(device, vocabulary, lookup.width, table);
+    lookup.table_gradient = tt_suite_table(device, vocabulary, lookup.width, NULL);
     lookup.rows = tt_suite_matrix(device, lookup.tokens, lookup.width, NULL);
     lookup.d_rows = tt_suite_matrix(device, lookup.tokens, lookup.width, d_rows->values);
-    lookup.nothing = tt_suite_matrix(device, lookup.tokens, lookup.width, NULL);
-    lookup.sink = tt_suite_matrix(device, lookup.tokens, lookup.width, NULL);
+    lookup.nothing = tt_suite_table(device, lookup.tokens, lookup.width, NULL);
+    lookup.sink = tt_suite_table(device, lookup.tokens, lookup.width, NULL);
     lookup.ids = make_ids(device, ids, false);
     lookup.zeros = make_ids(device, ids, true);
     free(table);
@@ -92,7 +92,7 @@ static void run(tt_device *device, const lookup *lookup)
     assert_non_null(workspace);
     device->ops->embedding_forward(device, &embedding, lookup->rows);
     device->ops->embedding_backward(device, &embedding, lookup->d_rows, workspace);
-    device->synchronize(device);
+    test_device_check(device);
     device->release(device, workspace);
 }
 
@@ -125,7 +125,7 @@ static bool compare_embedding(const tt_reference_file *file, const char *group,
     contract(&matrix, &lookup, table);
 
     tt_reference_check check;
-    tt_reference_check_begin(&check, group, TT_REFERENCE_LAYER_TOLERANCE);
+    tt_suite_begin_layer(&check, group);
     const tt_double_tensor *expected = tt_double_tensors_get(data, "rows");
     assert_int_equal(expected->shape.count, lookup.tokens * lookup.width);
     tt_reference_check_output(&check, "rows", expected->values, rows, expected->shape.count);

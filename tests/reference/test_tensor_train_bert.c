@@ -124,10 +124,9 @@ static void compare(const tt_configuration *configuration, const tt_double_batch
     double masked = tt_run_masked_loss(&model, &run);
     double sentence = tt_run_sentence_loss(&model, &run);
     tt_reference_check check;
-    tt_reference_check_begin(&check, name, TT_REFERENCE_MODEL_TOLERANCE);
-    tt_reference_check_output_double(&check, "masked loss", &result.masked_lm_loss, &masked, 1);
-    tt_reference_check_output_double(&check, "sentence loss", &result.next_sentence_loss, &sentence,
-                                     1);
+    tt_suite_begin_model(&check, name);
+    tt_reference_check_loss(&check, "masked loss", result.masked_lm_loss, masked);
+    tt_reference_check_loss(&check, "sentence loss", result.next_sentence_loss, sentence);
     /* What is expected lies in the tensors' gradients; the comparison reads values. */
     for (int i = 0; i < tensors.count; i++) {
         double *values = tensors.items[i]->values;

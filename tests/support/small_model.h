@@ -3,20 +3,11 @@
 #ifndef TT_TESTS_SUPPORT_SMALL_MODEL_H
 #define TT_TESTS_SUPPORT_SMALL_MODEL_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "data/loader.h"
 #include "models/model.h"
+#include "support/test_device.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define UNUSED __attribute__((unused))
 
@@ -35,14 +26,6 @@ static UNUSED void small_succeed(tt_status status, const tt_error *error)
     if (status != TT_OK) {
         fail_msg("%s", error->message);
     }
-}
-
-static UNUSED tt_device *small_device(int threads)
-{
-    tt_device *device = NULL;
-    tt_error error = {0};
-    small_succeed(tt_device_create_cpu(threads, &device, &error), &error);
-    return device;
 }
 
 /* Weights large enough for every parameter to matter, dropout everywhere. */
@@ -142,7 +125,7 @@ static UNUSED void small_run_create(small_run *run, int threads,
 {
     tt_error error = {0};
     uint32_t step = 9;
-    *run = (small_run){.device = small_device(threads)};
+    *run = (small_run){.device = test_device(threads)};
     small_succeed(classes > 0
                       ? tt_model_create_classification(&run->model, run->device, configuration,
                                                        classes, seed, false, &error)
@@ -173,14 +156,6 @@ static UNUSED void small_run_free(small_run *run)
     tt_device_destroy(&run->device);
 }
 
-static UNUSED void *small_copy(tt_device *device, const void *host, size_t bytes)
-{
-    void *memory = device->allocate(device, bytes);
-    assert_non_null(memory);
-    device->copy_in(device, memory, host, bytes);
-    return memory;
-}
-
 static UNUSED void small_set_scales(small_run *run, const tt_batch *batch)
 {
     float scales[2] = {0.0f, 0.0f};
@@ -209,12 +184,12 @@ static UNUSED void small_run_rows(small_run *run, const tt_batch *batch, int64_t
     }
     tt_device *device = run->device;
     void *memory[] = {
-        small_copy(device, batch->input_ids + first * length, tokens * sizeof(int32_t)),
-        small_copy(device, batch->segment_ids + first * length, tokens * sizeof(int32_t)),
-        small_copy(device, batch->attention_mask + first * length, tokens),
-        small_copy(device, masked_rows, (size_t)masked * sizeof(int32_t)),
-        small_copy(device, masked_labels, (size_t)masked * sizeof(int32_t)),
-        small_copy(device, batch->next_sentence_labels + first, (size_t)rows * sizeof(int32_t))};
+        test_copy_in(device, batch->input_ids + first * length, tokens * sizeof(int32_t)),
+        test_copy_in(device, batch->segment_ids + first * length, tokens * sizeof(int32_t)),
+        test_copy_in(device, batch->attention_mask + first * length, tokens),
+        test_copy_in(device, masked_rows, (size_t)masked * sizeof(int32_t)),
+        test_copy_in(device, masked_labels, (size_t)masked * sizeof(int32_t)),
+        test_copy_in(device, batch->next_sentence_labels + first, (size_t)rows * sizeof(int32_t))};
     tt_model_inputs inputs = {.batch = {.batch = rows,
                                         .sequence = length,
                                         .ids = memory[0],
@@ -228,6 +203,7 @@ static UNUSED void small_run_rows(small_run *run, const tt_batch *batch, int64_t
                               .masked_scale = run->scales,
                               .sentence_scale = run->scales + 1};
     tt_model_run(&run->model, &inputs, backward);
+    test_device_check(device);
     for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) {
         device->release(device, memory[i]);
     }
@@ -277,11 +253,15 @@ static UNUSED double small_loss(const small_run *run)
 static UNUSED float *small_gradients(const small_run *run)
 {
     const tt_parameters *parameters = &run->model.parameters;
-    size_t bytes = (size_t)parameters->total * sizeof(float);
-    float *gradients = malloc(bytes);
-    assert_non_null(gradients);
-    run->device->copy_out(run->device, gradients, parameters->gradients, bytes);
-    return gradients;
+    return test_copy_out(run->device, parameters->gradients, tt_floats(parameters->total));
+}
+
+/* How near two ways to the same numbers come: as given in f32, where only the order of sums
+ * differs; in other precisions every activation on the way is rounded differently. */
+static UNUSED double small_tolerance(double f32)
+{
+    const double bounds[] = {f32, 1e-2, 5e-2};
+    return bounds[test_device_precision()];
 }
 
 /* Relative Frobenius distance of entries [first, first + count), which `tolerance` bounds. */

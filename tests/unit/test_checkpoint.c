@@ -1,4 +1,5 @@
 #include "support/scratch.h"
+#include "support/test_device.h"
 
 #include "launch/checkpoint.h"
 #include "launch/safetensors.h"
@@ -34,22 +35,37 @@ static void fill(tt_parameters *parameters, float start)
 {
     for (int i = 0; i < parameters->count; i++) {
         const tt_parameter *item = &parameters->items[i];
+        size_t bytes = tt_floats(item->count);
+        float *values = test_host(bytes), *first = test_host(bytes), *second = test_host(bytes);
         for (int64_t j = 0; j < item->count; j++) {
-            int64_t at = item->offset + j;
-            parameters->values[at] = start + (float)j * 0.1f;
-            parameters->first_moment[at] = -start - (float)j;
-            parameters->second_moment[at] = start * 1e-20f + (float)j;
+            values[j] = start + (float)j * 0.1f;
+            first[j] = -start - (float)j;
+            second[j] = start * 1e-20f + (float)j;
         }
+        device->copy_in(device, parameters->values + item->offset, values, bytes);
+        device->copy_in(device, parameters->first_moment + item->offset, first, bytes);
+        device->copy_in(device, parameters->second_moment + item->offset, second, bytes);
+        free(values);
+        free(first);
+        free(second);
     }
+}
+
+static void assert_same_buffer(const float *a, const float *b, int64_t count)
+{
+    float *found = test_copy_out(device, a, tt_floats(count));
+    float *expected = test_copy_out(device, b, tt_floats(count));
+    assert_int_equal(memcmp(found, expected, tt_floats(count)), 0);
+    free(found);
+    free(expected);
 }
 
 static void assert_same(const tt_parameters *a, const tt_parameters *b)
 {
-    size_t bytes = (size_t)a->total * sizeof(float);
     assert_int_equal(a->total, b->total);
-    assert_int_equal(memcmp(a->values, b->values, bytes), 0);
-    assert_int_equal(memcmp(a->first_moment, b->first_moment, bytes), 0);
-    assert_int_equal(memcmp(a->second_moment, b->second_moment, bytes), 0);
+    assert_same_buffer(a->values, b->values, a->total);
+    assert_same_buffer(a->first_moment, b->first_moment, a->total);
+    assert_same_buffer(a->second_moment, b->second_moment, a->total);
 }
 
 static tt_training_state state_of(int64_t step, double validation_loss)
@@ -161,8 +177,8 @@ static void test_round_trip(void **state)
     make_parameters(&saved, LARGE, "diagonal");
     make_parameters(&loaded, LARGE, "diagonal");
     fill(&saved, 1.5f);
-    saved.values[3] = NAN;
-    saved.values[5] = -0.0f;
+    const float odd[] = {NAN, 1.0f, -0.0f};
+    device->copy_in(device, saved.values + 3, odd, sizeof odd);
 
     tt_training_state written = state_of(1234, NAN);
     tt_checkpoint_layer layers[] = {
@@ -217,10 +233,14 @@ static void test_values_alone(void **state)
     char path[1024];
     join(path, folder, "step_00000001");
     expect_success(tt_checkpoint_load(path, &loaded, false, &error), &error);
-    assert_int_equal(memcmp(saved.values, loaded.values, (size_t)saved.total * sizeof(float)), 0);
+    assert_same_buffer(saved.values, loaded.values, saved.total);
+    float *first = test_copy_out(device, loaded.first_moment, tt_floats(loaded.total));
+    float *second = test_copy_out(device, loaded.second_moment, tt_floats(loaded.total));
     for (int64_t i = 0; i < loaded.total; i++) {
-        assert_true(loaded.first_moment[i] == 0 && loaded.second_moment[i] == 0);
+        assert_true(first[i] == 0 && second[i] == 0);
     }
+    free(first);
+    free(second);
     tt_parameters_free(&saved);
     tt_parameters_free(&loaded);
 }
@@ -242,7 +262,9 @@ static void test_another_model_is_refused(void **state)
                    "shape of encoder.weight: expected F32 [3, 5], found F32 [3, 4]");
     expect_failure(status, &error, "missing other");
     expect_failure(status, &error, "unexpected diagonal");
-    assert_true(other.values[other.items[0].offset] == 9);
+    float *kept = test_copy_out(device, other.values + other.items[0].offset, sizeof *kept);
+    assert_true(*kept == 9);
+    free(kept);
     tt_parameters_free(&other);
 }
 
@@ -508,8 +530,8 @@ static void test_hostile_json(void **state)
 
 static int setup(void **state)
 {
-    tt_error error;
-    return scratch_setup(state) != 0 || tt_device_create_cpu(1, &device, &error) != TT_OK ? -1 : 0;
+    device = test_device(1);
+    return scratch_setup(state);
 }
 
 static int teardown(void **state)

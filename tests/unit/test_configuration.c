@@ -36,7 +36,7 @@ static void compress(tt_configuration *configuration, tt_map_kind kind, int orde
 /* Registers the pre-training model's parameters, without memory for their values. */
 static int64_t registered(const tt_configuration *configuration)
 {
-    tt_device *device = small_device(1);
+    tt_device *device = test_device(1);
     tt_error error = {0};
     tt_parameters parameters;
     tt_train_set trains;
@@ -146,7 +146,7 @@ static void expect_refused(const tt_configuration *configuration, const char *me
     assert_int_equal(tt_configuration_check(configuration, &error), TT_INVALID_INPUT);
     assert_string_equal(error.message, message);
     tt_model model;
-    tt_device *device = small_device(1);
+    tt_device *device = test_device(1);
     assert_int_equal(tt_model_create_pretraining(&model, device, configuration, 1, false, &error),
                      TT_INVALID_INPUT);
     tt_model_free(&model);

@@ -25,6 +25,7 @@ static void make_run(small_run *run, int threads, const tt_configuration *config
 {
     small_run_create(run, threads, configuration, classes, 42);
     draw_diagonals(run);
+    tt_parameters_fill_normal(&run->model.parameters, run->model.encoder.segment, 0.1f, 42);
     run->model.encoder.form_choice = choice;
     small_run_plan(run, SMALL_ROWS, true);
 }
@@ -70,7 +71,7 @@ static double derivative(small_run *run, const tt_batch *batch, int id, const do
 static double step_for(double slope)
 {
     double step = slope > 0.0 ? 0.02 / slope : 1.0;
-    return step < 0.05 ? step : 0.05;
+    return step < 0.02 ? step : 0.02;
 }
 
 static void expect_derivative(const char *name, const char *what, double found, double expected,
@@ -115,6 +116,9 @@ static void check_parameter(small_run *run, const tt_batch *batch, int id, const
 static void check_gradients(const tt_configuration *configuration, int classes,
                             tt_form_choice choice)
 {
+    if (test_device_precision() != TEST_F32) {
+        skip(); /* differences of losses so near to each other are all rounding */
+    }
     small_run run;
     small_batch made;
     make_run(&run, 1, configuration, classes, choice);
@@ -188,10 +192,11 @@ static void test_forms_agree(void **state)
     small_run_step(&wide, &made.batch, SMALL_ROWS);
     small_run_step(&thin, &made.batch, SMALL_ROWS);
     for (int place = 0; place < TT_LOSS_COUNT; place++) {
-        expect_close(small_statistic(&thin, place), small_statistic(&wide, place), 1e-5);
+        expect_close(small_statistic(&thin, place), small_statistic(&wide, place),
+                     small_tolerance(1e-5));
     }
     float *expected = small_gradients(&wide);
-    small_expect_gradients(&thin, expected, 1e-5);
+    small_expect_gradients(&thin, expected, small_tolerance(1e-5));
     free(expected);
     small_run_free(&wide);
     small_run_free(&thin);
@@ -227,8 +232,8 @@ static void check_micro_batches(tt_form form, int classes)
     double loss = small_loss(&run);
     for (size_t m = 0; m < sizeof micro / sizeof micro[0]; m++) {
         small_run_step(&run, &made.batch, micro[m]);
-        expect_close(small_loss(&run), loss, 1e-6);
-        small_expect_gradients(&run, expected, 1e-6);
+        expect_close(small_loss(&run), loss, small_tolerance(1e-6));
+        small_expect_gradients(&run, expected, small_tolerance(1e-6));
     }
     free(expected);
     small_run_free(&run);
@@ -255,13 +260,23 @@ static void test_threads_agree(void **state)
         small_run_step(&one, &made.batch, SMALL_ROWS);
         make_run(&two, 2, &configuration, 0, TT_FORM_ALWAYS_THIN);
         small_run_step(&two, &made.batch, SMALL_ROWS);
-        expect_close(small_loss(&two), small_loss(&one), 1e-5);
+        expect_close(small_loss(&two), small_loss(&one), small_tolerance(1e-5));
         float *expected = small_gradients(&one);
-        small_expect_gradients(&two, expected, 1e-5);
+        small_expect_gradients(&two, expected, small_tolerance(1e-5));
         free(expected);
         small_run_free(&one);
         small_run_free(&two);
     }
+}
+
+static void expect_same_bits(const small_run *first, const float *a, const small_run *second,
+                             const float *b, int64_t count)
+{
+    float *found = test_copy_out(first->device, a, tt_floats(count));
+    float *expected = test_copy_out(second->device, b, tt_floats(count));
+    assert_memory_equal(found, expected, tt_floats(count));
+    free(found);
+    free(expected);
 }
 
 /* The same seed gives the same bits, parameters and gradients, and another seed others. */
@@ -269,7 +284,7 @@ static void test_same_bits(void **state)
 {
     (void)state;
     tt_configuration configuration = small_configuration(TT_TENSOR_TRAIN);
-    for (int threads = 1; threads <= 2; threads++) {
+    for (int threads = 1; threads <= 2 && threads <= test_device_threads(); threads++) {
         small_run first, second;
         small_batch made;
         small_batch_make(&made, small_masked_counts, 1);
@@ -278,15 +293,18 @@ static void test_same_bits(void **state)
         small_run_step(&first, &made.batch, 3);
         small_run_step(&second, &made.batch, 3);
         const tt_parameters *a = &first.model.parameters, *b = &second.model.parameters;
-        size_t bytes = (size_t)a->total * sizeof(float);
-        assert_memory_equal(a->values, b->values, bytes);
-        assert_memory_equal(a->gradients, b->gradients, bytes + TT_STATISTICS * sizeof(float));
+        expect_same_bits(&first, a->values, &second, b->values, a->total);
+        expect_same_bits(&first, a->gradients, &second, b->gradients, a->total + TT_STATISTICS);
         second.model.encoder.seed++; /* other dropout masks */
         small_run_step(&second, &made.batch, 3);
         assert_true(small_loss(&first) != small_loss(&second));
         small_run_free(&second);
         small_run_create(&second, threads, &configuration, 0, 43);
-        assert_memory_not_equal(a->values, second.model.parameters.values, bytes);
+        float *values = test_copy_out(first.device, a->values, tt_floats(a->total));
+        float *others = test_copy_out(second.device, b->values, tt_floats(a->total));
+        assert_memory_not_equal(values, others, tt_floats(a->total));
+        free(values);
+        free(others);
         small_run_free(&first);
         small_run_free(&second);
     }
@@ -344,7 +362,7 @@ static void test_padding(void **state)
         }
         small_run_step(&run, &made.batch, SMALL_ROWS);
         assert_true(small_loss(&run) == loss);
-        small_expect_gradients(&run, expected, 1e-6);
+        small_expect_gradients(&run, expected, small_tolerance(1e-6));
         free(expected);
         small_run_free(&run);
     }
@@ -369,9 +387,11 @@ static void test_no_masked_token(void **state)
     }
     small_run_step(&run, &made.batch, SMALL_ROWS);
     assert_true(small_loss(&run) == 0.0);
+    float *gradients = small_gradients(&run);
     for (int64_t j = 0; j < run.model.parameters.total; j++) {
-        assert_true(run.model.parameters.gradients[j] == 0.0f);
+        assert_true(gradients[j] == 0.0f);
     }
+    free(gradients);
     small_run_free(&run);
 }
 
@@ -432,7 +452,7 @@ enum {
 
 /* The head alone on masked positions [first, first + count) of the hidden states. */
 static void run_head(small_run *run, const int32_t *rows, const int32_t *labels, int64_t first,
-                     int64_t count, float *hidden, float *d_hidden)
+                     int64_t count, tt_matrix hidden, tt_matrix d_hidden)
 {
     float *statistics = tt_parameters_statistics(&run->model.parameters);
     tt_masked_lm_inputs inputs = {.count = count,
@@ -441,17 +461,15 @@ static void run_head(small_run *run, const int32_t *rows, const int32_t *labels,
                                   .scale = run->scales,
                                   .loss_sum = statistics + TT_MASKED_LOSS,
                                   .correct_sum = statistics + TT_MASKED_CORRECT};
-    tt_masked_lm_head_run(&run->model.masked_lm, &inputs,
-                          tt_matrix_f32(hidden, HIDDEN_ROWS, HIDDEN),
-                          tt_matrix_f32(d_hidden, HIDDEN_ROWS, HIDDEN));
+    tt_masked_lm_head_run(&run->model.masked_lm, &inputs, hidden, d_hidden);
 }
 
 /* All positions, `piece` at a time. Returns the gradient; that of the hidden states in d_hidden. */
 static float *run_pieces(small_run *run, const int32_t *rows, const int32_t *labels, int64_t piece,
-                         float *hidden, float *d_hidden)
+                         tt_matrix hidden, tt_matrix d_hidden)
 {
     tt_parameters *parameters = &run->model.parameters;
-    run->device->zero(run->device, d_hidden, STATES * sizeof(float));
+    run->device->zero(run->device, d_hidden.data, tt_type_bytes(d_hidden.type, STATES));
     run->device->zero(run->device, parameters->gradients,
                       ((size_t)parameters->total + TT_STATISTICS) * sizeof(float));
     for (int64_t first = 0; first < MASKED; first += piece) {
@@ -460,22 +478,41 @@ static float *run_pieces(small_run *run, const int32_t *rows, const int32_t *lab
     return small_gradients(run);
 }
 
+/* Hidden states, or a place for their gradients, in the device's compute type. */
+static tt_matrix make_states(tt_device *device, const double *values)
+{
+    size_t bytes = tt_type_bytes(device->compute, STATES);
+    tt_matrix states =
+        tt_matrix_dense(device->allocate(device, bytes), HIDDEN_ROWS, HIDDEN, device->compute);
+    assert_non_null(states.data);
+    if (values != NULL) {
+        test_write_matrix(device, states, values);
+    }
+    return states;
+}
+
 /* So many masked tokens of so large a vocabulary that their logits are made in three chunks: the
  * same as three calls whose logits fit at once. */
-static void check_chunks(small_run *run, const int32_t *rows, const int32_t *labels, float *hidden)
+static void check_chunks(small_run *run, const int32_t *rows, const int32_t *labels,
+                         tt_matrix hidden)
 {
-    float *d_hidden = run->device->allocate(run->device, STATES * sizeof(float));
-    float *d_again = run->device->allocate(run->device, STATES * sizeof(float));
+    tt_device *device = run->device;
+    tt_matrix d_hidden = make_states(device, NULL), d_again = make_states(device, NULL);
     float *expected = run_pieces(run, rows, labels, MASKED / 3, hidden, d_hidden);
     double loss = small_statistic(run, TT_MASKED_LOSS);
     assert_true(MASKED > 2 * run->model.masked_lm.chunk && MASKED / 3 < run->model.masked_lm.chunk);
     free(run_pieces(run, rows, labels, MASKED, hidden, d_again));
-    expect_close(small_statistic(run, TT_MASKED_LOSS), loss, 1e-5);
-    small_expect_gradients(run, expected, 1e-6);
-    small_expect_range("hidden states", d_again, d_hidden, 0, STATES, 1e-6);
+    expect_close(small_statistic(run, TT_MASKED_LOSS), loss, small_tolerance(1e-5));
+    small_expect_gradients(run, expected, small_tolerance(1e-6));
+    double *found = test_read_matrix(device, d_again), *wanted = test_read_matrix(device, d_hidden);
+    for (int i = 0; i < STATES; i++) {
+        assert_true(fabs(found[i] - wanted[i]) <= small_tolerance(1e-6) * (1e-2 + fabs(wanted[i])));
+    }
+    free(found);
+    free(wanted);
     free(expected);
-    run->device->release(run->device, d_hidden);
-    run->device->release(run->device, d_again);
+    device->release(device, d_hidden.data);
+    device->release(device, d_again.data);
 }
 
 static void test_chunks(void **state)
@@ -490,7 +527,8 @@ static void test_chunks(void **state)
     small_run_create(&run, 1, &configuration, 0, 1);
     small_succeed(tt_masked_lm_head_plan(&run.model.masked_lm, MASKED, &error), &error);
     int32_t rows[MASKED], labels[MASKED];
-    float hidden[STATES], scale = 1.0f / MASKED;
+    double hidden[STATES];
+    float scale = 1.0f / MASKED;
     tt_random random;
     tt_random_start(&random, 1, 1);
     for (int i = 0; i < MASKED; i++) {
@@ -499,13 +537,13 @@ static void test_chunks(void **state)
         hidden[i % STATES] = tt_random_normal(&random);
     }
     run.device->copy_in(run.device, run.scales, &scale, sizeof scale);
-    void *memory[] = {small_copy(run.device, rows, sizeof rows),
-                      small_copy(run.device, labels, sizeof labels),
-                      small_copy(run.device, hidden, sizeof hidden)};
-    check_chunks(&run, memory[0], memory[1], memory[2]);
-    for (int i = 0; i < 3; i++) {
-        run.device->release(run.device, memory[i]);
-    }
+    tt_matrix states = make_states(run.device, hidden);
+    void *device_rows = test_copy_in(run.device, rows, sizeof rows);
+    void *device_labels = test_copy_in(run.device, labels, sizeof labels);
+    check_chunks(&run, device_rows, device_labels, states);
+    run.device->release(run.device, states.data);
+    run.device->release(run.device, device_rows);
+    run.device->release(run.device, device_labels);
     small_run_free(&run);
 }
 

@@ -47,7 +47,7 @@ static void make_fixture(fixture *f, int threads, tt_optimizer_options options, 
                          int count)
 {
     tt_error error = {0};
-    *f = (fixture){.device = ops_test_device(threads), .options = options};
+    *f = (fixture){.device = test_device(threads), .options = options};
     tt_parameters_init(&f->parameters, f->device);
     for (int i = 0; i < count; i++) {
         char name[32];
@@ -75,7 +75,7 @@ static void fill_normal(fixture *f, float *buffer, double mean, double deviation
 {
     for (int i = 0; i < f->parameters.count; i++) {
         const tt_parameter *item = &f->parameters.items[i];
-        float *values = ops_test_host((size_t)item->count * sizeof *values);
+        float *values = test_host((size_t)item->count * sizeof *values);
         tt_random random;
         tt_random_start(&random, seed, (uint64_t)i);
         for (int64_t j = 0; j < item->count; j++) {
@@ -88,15 +88,7 @@ static void fill_normal(fixture *f, float *buffer, double mean, double deviation
 
 static double *read_floats(const fixture *f, const float *source, int64_t count)
 {
-    float *host = ops_test_host((size_t)count * sizeof *host);
-    double *values = ops_test_host((size_t)count * sizeof *values);
-    f->device->synchronize(f->device);
-    f->device->copy_out(f->device, host, source, (size_t)count * sizeof *host);
-    for (int64_t i = 0; i < count; i++) {
-        values[i] = host[i];
-    }
-    free(host);
-    return values;
+    return test_read_matrix(f->device, tt_matrix_f32((float *)source, 1, count));
 }
 
 /* The optimizer as the textbook has it, in double. */
@@ -120,7 +112,7 @@ static void reference_parameter(const fixture *f, reference *r, const tt_paramet
                                 const double *gradients, double factor, double rate)
 {
     const tt_update_rule *rule = &f->options.rule;
-    double *direction = ops_test_host((size_t)item->count * sizeof *direction);
+    double *direction = test_host((size_t)item->count * sizeof *direction);
     double value_squares = 0.0, direction_squares = 0.0;
     for (int64_t i = 0; i < item->count; i++) {
         int64_t at = item->offset + i;
@@ -229,7 +221,7 @@ static void check_several_steps(int threads, bool trust_ratio, float clip_norm)
 static void test_adamw(void **state)
 {
     (void)state;
-    for (int threads = 1; threads <= OPS_TEST_THREADS; threads++) {
+    for (int threads = 1; threads <= test_device_threads(); threads++) {
         check_several_steps(threads, false, 1.0f);
     }
     check_several_steps(1, false, 0.0f);
@@ -239,7 +231,7 @@ static void test_adamw(void **state)
 static void test_lamb(void **state)
 {
     (void)state;
-    for (int threads = 1; threads <= OPS_TEST_THREADS; threads++) {
+    for (int threads = 1; threads <= test_device_threads(); threads++) {
         check_several_steps(threads, true, 1.0f);
     }
 }
@@ -335,9 +327,9 @@ static void expect_unchanged(fixture *f, const reference *r)
     double *values = read_floats(f, f->parameters.values, total);
     double *first = read_floats(f, f->parameters.first_moment, total);
     double *second = read_floats(f, f->parameters.second_moment, total);
-    ops_test_expect_equal("values", values, r->values, total);
-    ops_test_expect_equal("first moment", first, r->first, total);
-    ops_test_expect_equal("second moment", second, r->second, total);
+    ops_test_equal("values", values, r->values, total);
+    ops_test_equal("first moment", first, r->first, total);
+    ops_test_equal("second moment", second, r->second, total);
     free(values);
     free(first);
     free(second);
@@ -411,7 +403,7 @@ static void test_large_gradients_are_clipped(void **state)
 static void copy_floats(fixture *target, float *to, const fixture *source, const float *from)
 {
     size_t bytes = (size_t)source->parameters.total * sizeof(float);
-    float *host = ops_test_host(bytes);
+    float *host = test_host(bytes);
     source->device->copy_out(source->device, host, from, bytes);
     target->device->copy_in(target->device, to, host, bytes);
     free(host);

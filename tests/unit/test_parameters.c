@@ -1,16 +1,8 @@
 /* Parameters in flat buffers: their layout, their names, and how they are filled. */
-#include "core/ops.h"
 #include "core/parameters.h"
+#include "support/test_device.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 typedef struct {
     const char *name;
@@ -32,16 +24,6 @@ static const description descriptions[] = {
     {"one", TT_GROUP_DENSE, false, 1, {1}},
 };
 enum { DESCRIPTIONS = sizeof descriptions / sizeof descriptions[0] };
-
-static tt_device *make_device(void)
-{
-    tt_device *device = NULL;
-    tt_error error = {0};
-    if (tt_device_create_cpu(1, &device, &error) != TT_OK) {
-        fail_msg("%s", error.message);
-    }
-    return device;
-}
 
 static void add(tt_parameters *parameters, const description *d, tt_parameter_id *id)
 {
@@ -67,7 +49,7 @@ static void make_parameters(tt_parameters *parameters, tt_device *device, bool w
 static void test_layout(void **state)
 {
     (void)state;
-    tt_device *device = make_device();
+    tt_device *device = test_device(1);
     tt_parameters parameters;
     make_parameters(&parameters, device, true);
     int64_t size = 0;
@@ -104,8 +86,9 @@ static void test_layout(void **state)
 }
 
 /* Marks what parameters own; what is left are the gaps. */
-static void expect_gaps_zero(const tt_parameters *parameters, const float *buffer)
+static void expect_gaps_zero(const tt_parameters *parameters, const float *device_buffer)
 {
+    float *buffer = test_copy_out(parameters->device, device_buffer, tt_floats(parameters->total));
     bool *owned = calloc((size_t)parameters->total, sizeof *owned);
     int64_t gaps = 0;
     for (int i = 0; i < parameters->count; i++) {
@@ -121,12 +104,23 @@ static void expect_gaps_zero(const tt_parameters *parameters, const float *buffe
     }
     assert_true(gaps > 0);
     free(owned);
+    free(buffer);
+}
+
+static void expect_all(const tt_parameters *parameters, const float *device_buffer, int64_t count,
+                       float value)
+{
+    float *buffer = test_copy_out(parameters->device, device_buffer, tt_floats(count));
+    for (int64_t i = 0; i < count; i++) {
+        assert_true(buffer[i] == value);
+    }
+    free(buffer);
 }
 
 static void test_gaps_stay_zero(void **state)
 {
     (void)state;
-    tt_device *device = make_device();
+    tt_device *device = test_device(1);
     tt_parameters parameters;
     make_parameters(&parameters, device, true);
     for (int i = 0; i < DESCRIPTIONS; i++) {
@@ -140,16 +134,10 @@ static void test_gaps_stay_zero(void **state)
     const float *zeros[] = {parameters.gradients, parameters.first_moment,
                             parameters.second_moment};
     for (int b = 0; b < 3; b++) {
-        for (int64_t i = 0; i < parameters.total; i++) {
-            assert_true(zeros[b][i] == 0.0f);
-        }
+        expect_all(&parameters, zeros[b], parameters.total, 0.0f);
     }
-    for (int i = 0; i < TT_STATISTICS; i++) {
-        assert_true(tt_parameters_statistics(&parameters)[i] == 0.0f);
-    }
-    for (int64_t i = 0; i < parameters.items[0].count; i++) {
-        assert_true(tt_parameters_value(&parameters, 0)[i] == 3.0f);
-    }
+    expect_all(&parameters, tt_parameters_statistics(&parameters), TT_STATISTICS, 0.0f);
+    expect_all(&parameters, tt_parameters_value(&parameters, 0), parameters.items[0].count, 3.0f);
     tt_parameters_free(&parameters);
     make_parameters(&parameters, device, false);
     assert_null(parameters.first_moment);
@@ -161,7 +149,7 @@ static void test_gaps_stay_zero(void **state)
 static void test_names(void **state)
 {
     (void)state;
-    tt_device *device = make_device();
+    tt_device *device = test_device(1);
     tt_parameters parameters;
     make_parameters(&parameters, device, false);
     for (int i = 0; i < DESCRIPTIONS; i++) {
@@ -176,7 +164,7 @@ static void test_names(void **state)
 
 static void expect_refused(const char *name, int64_t first, int64_t second, const char *message)
 {
-    tt_device *device = make_device();
+    tt_device *device = test_device(1);
     tt_parameters parameters;
     tt_parameter_id id;
     tt_error error = {0};
@@ -212,7 +200,7 @@ static void test_many(void **state)
 {
     (void)state;
     enum { MANY = 1000 };
-    tt_device *device = make_device();
+    tt_device *device = test_device(1);
     tt_parameters parameters;
     tt_error error = {0};
     char name[32];
@@ -234,7 +222,7 @@ static void test_fill_normal(void **state)
 {
     (void)state;
     enum { COUNT = 10000 };
-    tt_device *device = make_device();
+    tt_device *device = test_device(1);
     tt_error error = {0};
     tt_parameters few, many;
     tt_parameter_id alone, other, same, id;
@@ -253,21 +241,27 @@ static void test_fill_normal(void **state)
     tt_parameters_fill_normal(&many, other, 0.5f, 7);
     tt_parameters_fill_normal(&many, same, 0.5f, 7);
     tt_parameters_fill_normal(&few, alone, 0.5f, 7);
-    float *values = tt_parameters_value(&few, alone);
-    assert_memory_equal(values, tt_parameters_value(&many, same), COUNT / 2 * sizeof(float));
+    float *values = test_copy_out(device, tt_parameters_value(&few, alone), tt_floats(COUNT));
+    float *half = test_copy_out(device, tt_parameters_value(&many, same), tt_floats(COUNT / 2));
+    float *different = test_copy_out(device, tt_parameters_value(&many, other), tt_floats(COUNT));
+    assert_memory_equal(values, half, COUNT / 2 * sizeof(float));
     int equal = 0;
     double mean = 0.0, variance = 0.0;
     for (int i = 0; i < COUNT; i++) {
-        equal += values[i] == tt_parameters_value(&many, other)[i];
+        equal += values[i] == different[i];
         mean += (double)values[i] / COUNT;
         variance += (double)values[i] * values[i] / COUNT;
     }
     assert_int_equal(equal, 0);
     assert_true(fabs(mean) < 5.0 * 0.5 / sqrt(COUNT));
     assert_true(fabs(sqrt(variance) / 0.5 - 1.0) < 5.0 / sqrt(2.0 * COUNT));
-    float first = values[0];
     tt_parameters_fill_normal(&few, alone, 0.5f, 8);
-    assert_true(values[0] != first);
+    float *redrawn = test_copy_out(device, tt_parameters_value(&few, alone), tt_floats(COUNT));
+    assert_true(redrawn[0] != values[0]);
+    free(values);
+    free(half);
+    free(different);
+    free(redrawn);
     tt_parameters_free(&few);
     tt_parameters_free(&many);
     tt_device_destroy(&device);
@@ -285,7 +279,8 @@ static void *allocate_few(tt_device *device, size_t bytes)
 static void test_no_memory(void **state)
 {
     (void)state;
-    tt_device *device = make_device();
+    tt_device *device = test_device(1);
+    char message[256];
     real_allocate = device->allocate;
     for (int given = 0; given < 4; given++) {
         tt_parameters parameters;
@@ -296,9 +291,11 @@ static void test_no_memory(void **state)
         device->allocate = allocate_few;
         allocations_left = given;
         assert_int_equal(tt_parameters_allocate(&parameters, true, &error), TT_OUT_OF_MEMORY);
-        assert_string_equal(error.message,
-                            "cpu: no memory for 4 buffers of 0.0 MiB (parameters, gradients, "
-                            "optimizer moments)");
+        snprintf(
+            message, sizeof message,
+            "%s: no memory for 4 buffers of 0.0 MiB (parameters, gradients, optimizer moments)",
+            device->name);
+        assert_memory_equal(error.message, message, strlen(message));
         assert_null(parameters.values);
         tt_parameters_free(&parameters);
     }

@@ -51,7 +51,7 @@ static void make_fixture(fixture *f, const tt_configuration *configuration,
                          const tt_optimizer_options *options)
 {
     tt_error error = {0};
-    *f = (fixture){.device = small_device(1)};
+    *f = (fixture){.device = test_device(1)};
     small_succeed(try_fixture(f, configuration, options, &error), &error);
 }
 
@@ -85,11 +85,7 @@ static tt_step_result evaluate(fixture *f, const tt_batch *first, const tt_batch
 /* A parameter's or a moment's numbers, all of them, to compare with later. */
 static void *keep(const fixture *f, const float *buffer)
 {
-    size_t bytes = (size_t)f->model.parameters.total * sizeof(float);
-    void *kept = malloc(bytes);
-    assert_non_null(kept);
-    f->device->copy_out(f->device, kept, buffer, bytes);
-    return kept;
+    return test_copy_out(f->device, buffer, tt_floats(f->model.parameters.total));
 }
 
 static void expect_kept(const fixture *f, void *kept, const float *buffer)
@@ -235,11 +231,12 @@ static void test_norm_and_rates(void **state)
     make_fixture(&f, &configuration, &options);
     small_batch_make(&made, small_masked_counts, 1);
     tt_step_result result = train(&f, &made.batch, 0);
-    const tt_parameters *parameters = &f.model.parameters;
+    float *gradients = keep(&f, f.model.parameters.gradients);
     double sum = 0.0;
-    for (int64_t i = 0; i < parameters->total; i++) {
-        sum += (double)parameters->gradients[i] * parameters->gradients[i];
+    for (int64_t i = 0; i < f.model.parameters.total; i++) {
+        sum += (double)gradients[i] * gradients[i];
     }
+    free(gradients);
     expect_close(result.gradient_norm, sqrt(sum), 1e-5);
     for (int group = 0; group < TT_GROUP_COUNT; group++) {
         expect_close(result.learning_rate[group], options.learning_rate[group], 1e-6);
@@ -445,7 +442,7 @@ static void test_no_memory(void **state)
     tt_status status = TT_OUT_OF_MEMORY;
     for (int allowed = 0; status != TT_OK; allowed++) {
         tt_error error = {0};
-        fixture f = {.device = small_device(1)};
+        fixture f = {.device = test_device(1)};
         assert_true(allowed < 100);
         real_allocate = f.device->allocate;
         allocations = 0;

@@ -2,15 +2,9 @@
  * gradients against central differences; shapes that are refused and shapes that are chosen. */
 #include "core/tensor_train.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "support/test_device.h"
 
-#include <cmocka.h>
+#include <math.h>
 
 static const float threshold = 1e-2f;
 
@@ -60,11 +54,12 @@ static void read_train(const tt_train_set *set, int index, bool gradients, doubl
         int k = part < train->shape.order ? part : part - train->shape.order;
         tt_parameter_id id = part == k ? source->cores[k] : source->diagonals[k];
         double *target = train->numbers + (part == k ? train->core[k] : train->diagonal[k]);
-        const float *from = gradients ? tt_parameters_gradient(parameters, id)
-                                      : tt_parameters_value(parameters, id);
-        for (int64_t i = 0; i < parameters->items[id].count; i++) {
-            target[i] = from[i];
-        }
+        float *from = gradients ? tt_parameters_gradient(parameters, id)
+                                : tt_parameters_value(parameters, id);
+        int64_t count = parameters->items[id].count;
+        double *values = test_read_matrix(parameters->device, tt_matrix_f32(from, 1, count));
+        memcpy(target, values, (size_t)count * sizeof *target);
+        free(values);
     }
 }
 
@@ -137,10 +132,7 @@ static void make_fixture(fixture *f, int threads, const tt_train_shape *shapes, 
                          int neighbours)
 {
     tt_error error = {0};
-    *f = (fixture){0};
-    if (tt_device_create_cpu(threads, &f->device, &error) != TT_OK) {
-        fail_msg("%s", error.message);
-    }
+    *f = (fixture){.device = test_device(threads)};
     tt_parameters_init(&f->parameters, f->device);
     tt_train_set_init(&f->set, &f->parameters, threshold);
     for (int i = 0; i < count; i++) {
@@ -176,13 +168,19 @@ static void draw_diagonals(fixture *f)
     tt_random_start(&random, 17, 0);
     for (int i = 0; i < f->parameters.count; i++) {
         const tt_parameter *item = &f->parameters.items[i];
+        double *values = zeros(item->count);
         for (int64_t j = 0; item->group == TT_GROUP_DIAGONALS && j < item->count; j++) {
             const float pruned[] = {0.0f, -0.7f, 0.004f, -0.009f};
             float kept_value = 0.5f + tt_random_uniform(&random);
             bool prune = j > 0 && tt_random_below(&random, 4) == 0;
-            tt_parameters_value(&f->parameters, i)[j] =
-                prune ? pruned[tt_random_below(&random, 4)] : kept_value;
+            values[j] = prune ? pruned[tt_random_below(&random, 4)] : kept_value;
         }
+        if (item->group == TT_GROUP_DIAGONALS) {
+            test_write_matrix(f->device,
+                              tt_matrix_f32(tt_parameters_value(&f->parameters, i), 1, item->count),
+                              values);
+        }
+        free(values);
     }
 }
 
@@ -199,22 +197,22 @@ static void expect_close(const char *what, const double *actual, const double *e
     }
 }
 
-static void expect_matrix(const char *what, tt_matrix found, const double *expected)
+static void expect_matrix(tt_device *device, const char *what, tt_matrix found,
+                          const double *expected)
 {
-    double *values = zeros(found.rows * found.columns);
-    for (int64_t i = 0; i < found.rows * found.columns; i++) {
-        values[i] = ((float *)found.data)[i / found.columns * found.stride + i % found.columns];
-    }
-    expect_close(what, values, expected, found.rows * found.columns, 1e-5);
+    double *values = test_read_matrix(device, found);
+    expect_close(what, values, expected, found.rows * found.columns, test_device_f32_tolerance());
     free(values);
 }
 
-static void add_to_matrix(tt_matrix target, const double *values)
+static void add_to_matrix(tt_device *device, tt_matrix target, const double *values)
 {
+    double *sums = test_read_matrix(device, target);
     for (int64_t i = 0; i < target.rows * target.columns; i++) {
-        ((float *)target.data)[i / target.columns * target.stride + i % target.columns] +=
-            (float)values[i];
+        sums[i] += values[i];
     }
+    test_write_matrix(device, target, sums);
+    free(sums);
 }
 
 /* --- factors and gradients ------------------------------------------------------------------- */
@@ -229,8 +227,8 @@ static void check_factors(const fixture *f, int index)
     assert_int_equal(train->a.rows, tt_train_inputs(&copy.shape));
     assert_int_equal(train->b.columns, tt_train_outputs(&copy.shape));
     assert_int_equal(train->a.columns, train->b.rows);
-    expect_matrix("A", train->a, a);
-    expect_matrix("B", train->b, b);
+    expect_matrix(f->device, "A", train->a, a);
+    expect_matrix(f->device, "B", train->b, b);
     free(a);
     free(b);
     free(copy.numbers);
@@ -265,19 +263,22 @@ static void add_matrix_gradient(const fixture *f, int index, const double *weigh
 {
     const tt_train *train = &f->set.trains[index];
     int64_t inputs = train->a.rows, outputs = train->b.columns, rank = train->a.columns;
-    const float *a = train->a.data, *b = train->b.data;
+    double *a = test_read_matrix(f->device, train->a);
+    double *b = test_read_matrix(f->device, train->b);
     double *d_a = zeros(inputs * rank), *d_b = zeros(rank * outputs);
     for (int64_t i = 0; i < inputs; i++) {
         for (int64_t j = 0; j < outputs; j++) {
             double g = share * weights[i * outputs + j];
             for (int64_t r = 0; r < rank; r++) {
-                d_a[i * rank + r] += g * b[r * train->b.stride + j];
-                d_b[r * outputs + j] += g * a[i * train->a.stride + r];
+                d_a[i * rank + r] += g * b[r * outputs + j];
+                d_b[r * outputs + j] += g * a[i * rank + r];
             }
         }
     }
-    add_to_matrix(train->a_gradient, d_a);
-    add_to_matrix(train->b_gradient, d_b);
+    add_to_matrix(f->device, train->a_gradient, d_a);
+    add_to_matrix(f->device, train->b_gradient, d_b);
+    free(a);
+    free(b);
     free(d_a);
     free(d_b);
 }
@@ -317,10 +318,11 @@ static void check_gradients(const fixture *f, int index, const double *weights, 
     }
     for (int k = 0; k < shape->order; k++) {
         expect_close("core gradient", found.numbers + copy.core[k], expected + copy.core[k],
-                     core_count(shape, k), 1e-5);
+                     core_count(shape, k), test_device_f32_tolerance());
         if (k + 1 < shape->order) {
             expect_close("diagonal gradient", found.numbers + copy.diagonal[k],
-                         expected + copy.diagonal[k], shape->ranks[k + 1], 1e-5);
+                         expected + copy.diagonal[k], shape->ranks[k + 1],
+                         test_device_f32_tolerance());
         }
     }
     free(expected);
@@ -394,7 +396,7 @@ static void make_neighbours(fixture *f, int threads)
 static void test_neighbours(void **state)
 {
     (void)state;
-    for (int threads = 1; threads <= 3; threads++) {
+    for (int threads = 1; threads <= test_device_threads(); threads++) {
         fixture f;
         make_neighbours(&f, threads);
         check_set(&f);
@@ -421,9 +423,9 @@ static void test_side_by_side(void **state)
     assert_int_equal(all.stride, width);
     assert_int_equal(d_all.columns, width);
     assert_ptr_equal(trains[0].a.data, all.data);
-    assert_ptr_equal(trains[1].a.data, (float *)all.data + widths[0]);
-    assert_ptr_equal(trains[2].a.data, (float *)all.data + widths[0] + widths[1]);
-    assert_ptr_equal(trains[2].a_gradient.data, (float *)d_all.data + widths[0] + widths[1]);
+    assert_ptr_equal(trains[1].a.data, tt_matrix_at(all, 0, widths[0]));
+    assert_ptr_equal(trains[2].a.data, tt_matrix_at(all, 0, widths[0] + widths[1]));
+    assert_ptr_equal(trains[2].a_gradient.data, tt_matrix_at(d_all, 0, widths[0] + widths[1]));
     tt_matrix part = tt_train_set_input_factors(&f.set, 1, 2);
     assert_ptr_equal(part.data, trains[1].a.data);
     assert_int_equal(part.columns, widths[1] + widths[2]);
@@ -435,6 +437,9 @@ static void test_side_by_side(void **state)
     free_fixture(&f);
 }
 
+/* A number that every type has. */
+#define LARGE 0x1p100
+
 /* Behind the r_d rows of B and dB lies room for one more, which the map's bias takes. */
 static void test_bias_row(void **state)
 {
@@ -443,24 +448,26 @@ static void test_bias_row(void **state)
     make_neighbours(&f, 1);
     for (int i = 0; i < MAX_TRAINS; i++) {
         const tt_train *train = &f.set.trains[i];
-        float *row = (float *)train->b.data + train->b.rows * train->b.stride;
-        float *d_row =
-            (float *)train->b_gradient.data + train->b_gradient.rows * train->b_gradient.stride;
+        double *large = zeros(train->b.columns);
         for (int64_t j = 0; j < train->b.columns; j++) {
-            row[j] = 1e30f;
-            d_row[j] = 1e30f;
+            large[j] = LARGE;
         }
+        test_write_matrix(f.device, tt_matrix_rows(train->b, train->b.rows, 1), large);
+        test_write_matrix(f.device, tt_matrix_rows(train->b_gradient, train->b.rows, 1), large);
+        free(large);
     }
     check_set(&f);
     for (int i = 0; i < MAX_TRAINS; i++) {
         const tt_train *train = &f.set.trains[i];
+        double *row = test_read_matrix(f.device, tt_matrix_rows(train->b, train->b.rows, 1));
+        double *d_row =
+            test_read_matrix(f.device, tt_matrix_rows(train->b_gradient, train->b.rows, 1));
         for (int64_t j = 0; j < train->b.columns; j++) {
-            const float *row = (float *)train->b.data + train->b.rows * train->b.stride;
-            const float *d_row =
-                (float *)train->b_gradient.data + train->b_gradient.rows * train->b_gradient.stride;
-            assert_true(row[j] == 1e30f);
-            assert_true(d_row[j] == 0.0f); /* dB starts at 0, its last row included */
+            assert_true(row[j] == LARGE);
+            assert_true(d_row[j] == 0.0); /* dB starts at 0, its last row included */
         }
+        free(row);
+        free(d_row);
     }
     free_fixture(&f);
 }
@@ -487,7 +494,10 @@ static void test_names(void **state)
     item = &f.parameters.items[diagonal];
     assert_int_equal(item->group, TT_GROUP_DIAGONALS);
     assert_false(item->decays);
-    assert_true(tt_parameters_value(&f.parameters, diagonal)[2] == 1.0f);
+    double *ones = test_read_matrix(
+        f.device, tt_matrix_f32(tt_parameters_value(&f.parameters, diagonal), 1, item->count));
+    assert_true(ones[2] == 1.0);
+    free(ones);
     int64_t size = 0;
     for (int i = 0; i < MAX_TRAINS; i++) {
         size += tt_train_size(&f.set.trains[i].shape);
