@@ -1,7 +1,63 @@
 #include "core/device.h"
 
+#ifdef TTRAIN_CUDA
+#include "core/cuda/cuda.h"
+#endif
+
 #include <stdio.h>
 #include <string.h>
+
+#ifdef TTRAIN_CUDA
+static int count_gpus(tt_error *reason)
+{
+    return tt_cuda_device_count(reason);
+}
+
+static tt_status create_gpu(const tt_device_options *options, tt_device **device, tt_error *error)
+{
+    tt_cuda_options cuda = {.compute = options->precision == TT_PRECISION_BF16 ? TT_BF16 : TT_F32,
+                            .tf32 = options->precision == TT_PRECISION_TF32};
+    TT_TRY(tt_cuda_choose_device(options->local_rank, options->local_ranks, options->share,
+                                 &cuda.ordinal, error));
+    return tt_device_create_cuda(&cuda, device, error);
+}
+#else
+static int count_gpus(tt_error *reason)
+{
+    tt_error_set(reason, TT_INVALID_INPUT, "this ttrain is built for the CPU alone");
+    return 0;
+}
+
+static tt_status create_gpu(const tt_device_options *options, tt_device **device, tt_error *error)
+{
+    (void)options;
+    (void)device;
+    return tt_error_set(error, TT_INVALID_INPUT,
+                        "device cuda: this ttrain is built for the CPU alone (to build it with "
+                        "CUDA: cmake --preset cuda)");
+}
+#endif
+
+tt_status tt_device_create(const tt_device_options *options, tt_device **device, tt_error *passed,
+                           tt_error *error)
+{
+    tt_error reason = {.message = ""};
+    bool cuda = options->kind == TT_DEVICE_CUDA ||
+                (options->kind == TT_DEVICE_AUTO && count_gpus(&reason) > 0);
+    if (passed) {
+        *passed = reason;
+    }
+    if (cuda) {
+        return create_gpu(options, device, error);
+    }
+    if (options->precision != TT_PRECISION_F32) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "precision %s needs a GPU, the CPU device computes in f32%s%s",
+                            options->precision == TT_PRECISION_BF16 ? "bf16" : "tf32",
+                            reason.message[0] ? "; " : "", reason.message);
+    }
+    return tt_device_create_cpu(options->threads, device, error);
+}
 
 void tt_device_destroy(tt_device **device)
 {

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 struct tt_ops;
 
@@ -106,7 +107,36 @@ struct tt_device {
     tt_graph *(*capture_end)(tt_device *device);
     void (*graph_run)(tt_device *device, tt_graph *graph);
     void (*graph_destroy)(tt_device *device, tt_graph *graph);
+    /* How many kernels, copies and library calls one run of it is. */
+    int64_t (*graph_nodes)(tt_device *device, const tt_graph *graph);
+
+    /* Names what the device is given between the two, for profilers; ranges nest. */
+    void (*range_push)(tt_device *device, const char *name);
+    void (*range_pop)(tt_device *device);
+    /* Prints what ran since the device was made or since the last call, by kernel and library call,
+     * and starts over. False where nobody counts: a simulator does. */
+    bool (*launches_print)(tt_device *device, FILE *stream);
 };
+
+typedef enum { TT_DEVICE_AUTO, TT_DEVICE_CPU, TT_DEVICE_CUDA } tt_device_kind;
+
+/* What products read: f32; f32 rounded to TF32 as a GPU multiplies; activations in bf16, with
+ * parameters, their gradients, the optimizer and all sums in f32. */
+typedef enum { TT_PRECISION_F32, TT_PRECISION_TF32, TT_PRECISION_BF16 } tt_precision;
+
+typedef struct {
+    tt_device_kind kind; /* TT_DEVICE_AUTO: a GPU where there is one */
+    tt_precision precision;
+    int threads;                 /* of the CPU device */
+    int local_rank, local_ranks; /* this process among those of the run on this machine */
+    bool share;                  /* several of them may have the same GPU */
+} tt_device_options;
+
+/* The device for this process. Where TT_DEVICE_AUTO passes over CUDA, `passed` says why and is ""
+ * otherwise; it may be NULL. Fails where there is no such device or not one for each process, and
+ * where the device cannot compute in the precision. Destroy with tt_device_destroy. */
+tt_status tt_device_create(const tt_device_options *options, tt_device **device, tt_error *passed,
+                           tt_error *error);
 
 /* The CPU device with `threads` OpenMP threads; 0 takes what OMP_NUM_THREADS or the machine says.
  * Destroy with tt_device_destroy. */

@@ -115,6 +115,19 @@ static void settled(tt_device *device, int slot)
     (void)slot;
 }
 
+static void range_push(tt_device *device, const char *name)
+{
+    (void)device;
+    (void)name;
+}
+
+static bool launches_print(tt_device *device, FILE *stream)
+{
+    (void)device;
+    (void)stream;
+    return false;
+}
+
 static void destroy(tt_device *device)
 {
     tt_cpu_state *state = device->state;
@@ -182,7 +195,10 @@ tt_status tt_device_create_cpu(int threads, tt_device **device, tt_error *error)
                                .uploads_settled = settled,
                                .download = copy_out,
                                .downloads_end = settled,
-                               .downloads_settled = settled};
+                               .downloads_settled = settled,
+                               .range_push = range_push,
+                               .range_pop = synchronize,
+                               .launches_print = launches_print};
         state->scratch_floats = (size_t)created->threads * TT_CPU_THREAD_SCRATCH;
         state->scratch = allocate(created, state->scratch_floats * sizeof(float));
     }
