@@ -306,11 +306,13 @@ tt_attention_context_again(const tt_attention_room<T, W> &room, const tt_attenti
 template <int STEP, typename T, int W>
 static __device__ inline void
 tt_attention_d_queries_step(const tt_attention_room<T, W> &room, const tt_attention_frame &frame,
-                            int key, int depth, int value_columns, const float (&log_sum)[TT_PART],
-                            const float (&delta)[TT_PART], tt_band<T, W> &dq)
+                            int key, int depth, int value_columns, tt_band<T, W> &dq)
 {
     constexpr int LD = tt_attention_room<T, W>::LD, LD_P = tt_attention_room<T, W>::LD_P;
     const T *k = room.k + key * LD, *v = room.v + key * LD;
+    float log_sum[TT_PART], delta[TT_PART];
+    tt_rows_get(room.first + room.band, room.places, log_sum);
+    tt_rows_get(room.second + room.band, room.places, delta);
     tt_band<T, STEP> scores, d_scores;
     tt_band_clear(scores);
     tt_band_clear(d_scores);
@@ -344,9 +346,6 @@ tt_attention_d_queries(const tt_attention_room<T, W> &room, const tt_attention_f
     constexpr int STEP = tt_attention_room<T, W>::STEP;
     int first_token = entry * frame.sequence, end_token = first_token + frame.sequence;
     int64_t row = tt_attention_row(frame, entry, head) + first_query + room.band;
-    float log_sum[TT_PART], delta[TT_PART];
-    tt_rows_get(room.first + room.band, room.places, log_sum);
-    tt_rows_get(room.second + room.band, room.places, delta);
     tt_band_clear(dq);
     for (int key = 0; key < frame.sequence; key += EDGE) {
         if (frame.sequence > EDGE) { /* else the tiles are still there */
@@ -358,8 +357,7 @@ tt_attention_d_queries(const tt_attention_room<T, W> &room, const tt_attention_f
         }
         tt_attention_draw(room, frame, (uint32_t)row, key);
         for (int step = 0; step < EDGE; step += STEP) {
-            tt_attention_d_queries_step<STEP>(room, frame, step, depth, value_columns, log_sum,
-                                              delta, dq);
+            tt_attention_d_queries_step<STEP>(room, frame, step, depth, value_columns, dq);
         }
     }
 }
@@ -384,9 +382,9 @@ static __device__ inline void tt_attention_draw_keys(const tt_attention_room<T, 
     __syncwarp();
 }
 
-/* Adds to dk and dv of the block's keys, whose tiles room.k and room.v (and key_bias) are loaded,
- * what STEP queries from `query` on of the tiles room.q and room.d give; room.first and room.second
- * hold the queries' log_sum_exp and delta. */
+/* Adds to dk and dv of the block's keys, whose tiles room.k and room.v are loaded, what STEP
+ * queries from `query` on of the tiles room.q and room.d give; room.first and room.second hold the
+ * queries' log_sum_exp and delta. The mask is left to the end: rows of keys do not mix. */
 template <int STEP, typename T, int W>
 static __device__ inline void
 tt_attention_d_keys(const tt_attention_room<T, W> &room, const tt_attention_frame &frame, int query,
@@ -397,13 +395,11 @@ tt_attention_d_keys(const tt_attention_room<T, W> &room, const tt_attention_fram
     const float *log_sum = room.first + query, *delta = room.second + query;
     const T *q = room.q + query * LD, *d = room.d + query * LD;
     bool drops = frame.dropout.threshold != 0;
-    float bias[TT_PART];
     tt_band<T, STEP> scores, d_scores;
-    tt_rows_get(room.key_bias + room.band, room.places, bias);
     tt_band_clear(scores);
     tt_band_multiply<false, true>(scores, room.k + room.band * LD, LD, q, LD, depth, STEP);
-    tt_band_each(scores, room.places, STEP, [&](int i, int row, int column, float &x) {
-        x = expf(x + bias[i] - log_sum[column]);
+    tt_band_each(scores, room.places, STEP, [&](int, int row, int column, float &x) {
+        x = expf(x - log_sum[column]);
         bool kept = !drops || (keep[column] >> row & 1);
         tt_store(room.p + row * LD_P + column, kept ? x * frame.dropout.scale : 0.0f);
     });
@@ -426,6 +422,16 @@ tt_attention_d_keys(const tt_attention_room<T, W> &room, const tt_attention_fram
     __syncwarp();
     tt_band_multiply<false, false>(dk, room.p, LD_P, q, LD, STEP, depth);
     __syncwarp();
+}
+
+/* Sets the rows of masked keys to 0, whatever they hold. */
+template <typename T, int W>
+static __device__ inline void tt_attention_clear_padding(const tt_attention_room<T, W> &room,
+                                                         tt_band<T, W> &band, int columns)
+{
+    tt_band_each(band, room.places, columns, [&](int, int row, int, float &x) {
+        x = room.key_bias[room.band + row] < 0.0f ? 0.0f : x;
+    });
 }
 
 /* dk and dv of the block's keys from all queries of heads [head, end_head): with more than one
@@ -465,6 +471,8 @@ tt_attention_keys_heads(const tt_attention_room<T, W> &room, const tt_attention_
             }
         }
     }
+    tt_attention_clear_padding(room, dk, depth);
+    tt_attention_clear_padding(room, dv, value_columns);
 }
 
 /* A band as rows [first_row + this warp's band, ...) of columns [column, column + columns) in

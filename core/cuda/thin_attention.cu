@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(tt_tile<T>::THREADS, W <= 32 ? 3 : 1)
 
 /* Gradients of the queries: d_U_q, and what the workspace keeps of each head. */
 template <typename T, int W>
-__global__ void __launch_bounds__(tt_tile<T>::THREADS, W <= 32 ? 3 : 1)
+__global__ void __launch_bounds__(tt_tile<T>::THREADS, 1)
     thin_attention_d_queries(tt_attention_frame frame, thin_operands<T> operands)
 {
     typedef tt_attention_room<T, W> room_type;
