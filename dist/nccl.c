@@ -8,6 +8,7 @@
 #include <nccl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,8 @@ typedef struct {
     bool watched;
     pthread_mutex_t mutex; /* held while the watcher looks at comm */
     bool stop;             /* under the mutex */
+    atomic_bool lost;      /* a peer is, and the communicator about to be aborted: the job ends */
+    char reason[512];      /* set before `lost` */
 } tt_nccl;
 
 static void pause_for(long microseconds)
@@ -95,7 +98,7 @@ static bool cuda_good(tt_nccl *nccl, cudaError_t status, const char *what)
 static bool is_sound(const tt_nccl *nccl)
 {
     tt_error error;
-    return nccl->device->check(nccl->device, &error) == TT_OK;
+    return !atomic_load(&nccl->lost) && nccl->device->check(nccl->device, &error) == TT_OK;
 }
 
 /* --- the thread that watches for lost peers --- */
@@ -105,12 +108,14 @@ static void abort_comm(void *comm)
     ncclCommAbort(comm);
 }
 
-static _Noreturn void end_job(const tt_nccl *nccl, ncclResult_t result)
+/* The main thread goes on as soon as the communicator is aborted, and must know by then. */
+static _Noreturn void end_job(tt_nccl *nccl, ncclResult_t result)
 {
-    char why[512], line[768];
-    describe_failure(nccl->comm, result, why, sizeof why);
+    char line[768];
+    describe_failure(nccl->comm, result, nccl->reason, sizeof nccl->reason);
+    atomic_store(&nccl->lost, true);
     snprintf(line, sizeof line, "ttrain pretrain: rank %d on %s: NCCL: %s; ending the job\n",
-             nccl->world->rank, nccl->world->host, why);
+             nccl->world->rank, nccl->world->host, nccl->reason);
     tt_world_give_up(nccl->world, line, abort_comm, nccl->comm);
 }
 
@@ -491,8 +496,11 @@ static void nccl_broadcast(void *state, void *memory, int64_t bytes)
 
 static tt_status nccl_check(void *state, tt_error *error)
 {
-    tt_device *device = ((tt_nccl *)state)->device;
-    return device->check(device, error);
+    tt_nccl *nccl = state;
+    if (atomic_load(&nccl->lost)) {
+        return tt_error_set(error, TT_PEER_FAILED, "NCCL: %s", nccl->reason);
+    }
+    return nccl->device->check(nccl->device, error);
 }
 
 static const tt_transport_calls nccl_calls = {.captures = true,
