@@ -47,6 +47,13 @@ static void allocate(fixture *f)
     }
 }
 
+/* What a step does with the parameters before the first product. */
+static void begin_step(fixture *f)
+{
+    tt_parameters_round(&f->parameters);
+    tt_train_set_materialise(&f->trains);
+}
+
 static void end(fixture *f)
 {
     tt_train_set_free(&f->trains);
@@ -139,6 +146,35 @@ static void free_operands(operands *o)
     free(o->matrix);
 }
 
+/* The sum with a bias, and its GELU, which come of one call. */
+static void check_forward_gelu(const tt_linear *linear, operands *o)
+{
+    tt_device *device = linear->parameters->device;
+    ops_test_matrix bias = ops_test_random_f32(device, 1, OUTPUTS, 0, 0.5, 77);
+    ops_test_matrix before = ops_test_fill(device, ROWS, OUTPUTS, 1, NAN);
+    double *biases = ops_test_read(&bias), *sum = array(RESULTS);
+    tt_matrix place =
+        tt_matrix_f32(tt_parameters_value(linear->parameters, linear->bias), 1, OUTPUTS);
+    double *kept = test_read_matrix(device, place);
+    test_write_matrix(device, place, biases);
+    plain_product(sum, ROWS, OUTPUTS, INPUTS, o->x_values, false, o->matrix, false, 0.0);
+    for (int64_t i = 0; i < RESULTS; i++) {
+        sum[i] += biases[i % OUTPUTS];
+    }
+    tt_linear_forward_gelu(linear, TT_GELU_ERF, o->x.view, o->u.view, before.view, o->y.view);
+    ops_test_expect("before GELU", &before, sum);
+    for (int64_t i = 0; i < RESULTS; i++) {
+        sum[i] *= 0.5 * erfc(-sum[i] / sqrt(2.0));
+    }
+    ops_test_expect("GELU", &o->y, sum);
+    test_write_matrix(device, place, kept);
+    free(kept);
+    free(biases);
+    free(sum);
+    ops_test_free(&bias);
+    ops_test_free(&before);
+}
+
 static void check_forward(const tt_linear *linear, operands *o)
 {
     double *y = array(RESULTS);
@@ -146,6 +182,7 @@ static void check_forward(const tt_linear *linear, operands *o)
     tt_linear_forward(linear, o->x.view, o->u.view, o->y.view);
     ops_test_expect("y", &o->y, y);
     free(y);
+    check_forward_gelu(linear, o);
 }
 
 /* What A and B must have got, `times` over: dA = G B^T and dB = A^T G for the matrix's gradient G.
@@ -224,7 +261,7 @@ static void check_form(int threads, const tt_linear_form *form)
     add(&f, &linear, "map", form, NULL);
     allocate(&f);
     tt_linear_initialize(&linear, 0.3f, 5);
-    tt_train_set_materialise(&f.trains);
+    begin_step(&f);
     operands o = make_operands(f.device, &linear, 1);
     check_forward(&linear, &o);
     check_backward(&linear, &o);
@@ -323,10 +360,10 @@ static void test_neighbours(void **state)
     for (int i = 0; i < MAPS; i++) {
         tt_linear_initialize(&maps[i], 0.3f, 5);
     }
-    tt_train_set_materialise(&f.trains);
+    begin_step(&f);
     check_joint(maps, f.device);
     for (int i = 0; i < MAPS; i++) {
-        tt_train_set_materialise(&f.trains);
+        begin_step(&f);
         operands o = make_operands(f.device, &maps[i], 10);
         check_forward(&maps[i], &o);
         check_backward(&maps[i], &o);
@@ -347,7 +384,7 @@ static void test_dense_neighbour(void **state)
     add(&f, &second, "second", &form, &first);
     allocate(&f);
     tt_linear_initialize(&second, 0.3f, 5);
-    tt_train_set_materialise(&f.trains);
+    begin_step(&f);
     assert_int_equal(tt_linear_train(&second)->a.stride, second.rank);
     operands o = make_operands(f.device, &second, 1);
     check_forward(&second, &o);
@@ -417,7 +454,7 @@ static void test_initial_values(void **state)
         for (uint64_t seed = 0; seed < 40; seed++) {
             tt_parameters_fill(&f.parameters, linear.bias, 3.0f);
             tt_linear_initialize(&linear, 0.25f, seed);
-            tt_train_set_materialise(&f.trains);
+            begin_step(&f);
             double *matrix = matrix_of(&linear);
             sum += mean_square(matrix, ENTRIES) / 40.0;
             free(matrix);
