@@ -144,6 +144,15 @@ struct handles {
         CHECK_CUBLAS(cublasSetStream(blas, stream));
         CHECK_CUBLAS(cublasSetWorkspace(blas, workspace, workspace_bytes));
     }
+    ~handles()
+    {
+        CHECK_CUBLAS(cublasDestroy(blas));
+        CHECK_CUBLAS(cublasLtDestroy(lt));
+        CHECK_CUDA(cudaStreamDestroy(stream));
+        CHECK_CUDA(cudaFree(workspace));
+    }
+    handles(const handles &) = delete;
+    handles &operator=(const handles &) = delete;
     void wait() const
     {
         CHECK_CUDA(cudaStreamSynchronize(stream));
@@ -408,6 +417,16 @@ struct lt_product {
         CHECK_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
             preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes));
     }
+    ~lt_product()
+    {
+        CHECK_CUBLAS(cublasLtMatmulDescDestroy(what));
+        for (cublasLtMatrixLayout_t layout : {a, b, c}) {
+            CHECK_CUBLAS(cublasLtMatrixLayoutDestroy(layout));
+        }
+        CHECK_CUBLAS(cublasLtMatmulPreferenceDestroy(preference));
+    }
+    lt_product(const lt_product &) = delete;
+    lt_product &operator=(const lt_product &) = delete;
     template <typename Value> void set(cublasLtMatmulDescAttributes_t attribute, Value value)
     {
         CHECK_CUBLAS(cublasLtMatmulDescSetAttribute(what, attribute, &value, sizeof value));
@@ -612,6 +631,8 @@ void captured_products()
         expect_product(one, a, b, c, after, 1e-6);
         c = after;
     }
+    CHECK_CUDA(cudaGraphExecDestroy(executable));
+    CHECK_CUDA(cudaGraphDestroy(graph));
 }
 
 void captured_without_workspace()
