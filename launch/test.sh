@@ -98,7 +98,7 @@ suite() {
 }
 
 sources() {
-    git ls-files --cached --others --exclude-standard -- '*.c' '*.h' '*.cpp'
+    git ls-files --cached --others --exclude-standard -- '*.c' '*.h' '*.cpp' '*.hpp' '*.cu' '*.cuh'
 }
 
 check_format() {
@@ -190,6 +190,23 @@ fuzzers() {
     fi
 }
 
+# nvcc compiles without a GPU; the tests on a GPU skip themselves where there is none.
+cuda_checks() {
+    if ! command -v nvcc >/dev/null && [[ ! -x ${CUDA_HOME:-/usr/local/cuda}/bin/nvcc ]]; then
+        leave_out "CUDA" "no CUDA Toolkit (nvcc)"
+        return
+    fi
+    stage "build/cuda" build cuda || return 0
+    stage "registers and memory of kernels" launch/check_kernel_resources.sh \
+        >"$logs/kernel_resources.log" || true
+    tail -n 1 "$logs/kernel_resources.log"
+    if command -v nvidia-smi >/dev/null; then
+        stage "tests on the GPU" suite cuda --label-regex '^cuda$' || true
+    else
+        leave_out "tests on a GPU" "no NVIDIA driver; launch/gpu_check.sh takes them to one"
+    fi
+}
+
 summary() {
     printf '\n== summary after %d min %d s\n' $((SECONDS / 60)) $((SECONDS % 60))
     local line
@@ -225,5 +242,9 @@ fi
 if ! $fast && [[ -z "$label" || "$label" == fuzz ]]; then
     fuzzers
 fi
-leave_out "CUDA" "this version has the CPU device only"
+if $fast || [[ -n "$label" ]]; then
+    leave_out "CUDA" "--fast, or one label only"
+else
+    cuda_checks
+fi
 summary
