@@ -190,6 +190,13 @@ fuzzers() {
     fi
 }
 
+kernel_resources() {
+    local status=0
+    launch/check_kernel_resources.sh >"$logs/kernel_resources.log" || status=1
+    tail -n 1 "$logs/kernel_resources.log"
+    return $status
+}
+
 # nvcc compiles without a GPU; the tests on a GPU skip themselves where there is none.
 cuda_checks() {
     if ! command -v nvcc >/dev/null && [[ ! -x ${CUDA_HOME:-/usr/local/cuda}/bin/nvcc ]]; then
@@ -197,9 +204,7 @@ cuda_checks() {
         return
     fi
     stage "build/cuda" build cuda || return 0
-    stage "registers and memory of kernels" launch/check_kernel_resources.sh \
-        >"$logs/kernel_resources.log" || true
-    tail -n 1 "$logs/kernel_resources.log"
+    stage "registers and memory of kernels" kernel_resources || true
     if command -v nvidia-smi >/dev/null; then
         stage "tests on the GPU" suite cuda --label-regex '^cuda$' || true
     else
