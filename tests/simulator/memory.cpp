@@ -450,6 +450,17 @@ int live_allocations(bool print)
 
 using namespace simulator;
 
+#if SIMULATOR_ASAN
+/* Called when AddressSanitizer has found something: says which kernel does it. */
+extern "C" void __asan_on_error(void);
+void __asan_on_error(void)
+{
+    if (running_name != nullptr) {
+        warn("%s: bad access, found by AddressSanitizer", running_place().c_str());
+    }
+}
+#endif
+
 simulator_device_access::simulator_device_access()
 {
     open_device_memory();
