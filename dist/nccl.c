@@ -267,7 +267,12 @@ static tt_status connect_ranks(tt_nccl *nccl, tt_error *error)
         describe_failure(nccl->comm, result, why, sizeof why);
         status = tt_error_set(error, TT_PEER_FAILED, "NCCL cannot connect the ranks: %s", why);
     }
-    return tt_world_agree(world, status, error);
+    status = tt_world_agree(world, status, error);
+    if (status != TT_OK && nccl->comm) {
+        ncclCommAbort(nccl->comm);
+        nccl->comm = NULL;
+    }
+    return status;
 }
 
 static tt_status create_stream(tt_nccl *nccl, tt_error *error)
