@@ -224,11 +224,12 @@ static tt_status check_ranges(const tt_gradient_plan *plan, tt_error *error)
 {
     for (int i = 0; i < plan->early_count; i++) {
         tt_gradient_range range = plan->early[i];
+        int64_t end = range.offset + range.count;
         if (range.offset < 0 || range.count <= 0 ||
             range.count > plan->gradient_count - range.offset) {
             return tt_error_set(error, TT_INVALID_INPUT,
                                 "collectives: early range %d is [%lld, %lld) of %lld gradients", i,
-                                (long long)range.offset, (long long)(range.offset + range.count),
+                                (long long)range.offset, (long long)end,
                                 (long long)plan->gradient_count);
         }
         for (int j = 0; j < i; j++) {
