@@ -15,8 +15,7 @@
 #include "core/cuda/thin_product.cuh"
 
 template <typename T> struct block_operands {
-    tt_operand<T> u1, d_u2;
-    tt_operand<float> b1, a2;
+    tt_operand<T> u1, d_u2, b1, a2;
     const float *bias;
     int tokens, range; /* tokens of a block in the pass over units */
     int inner, r1, r2;
@@ -297,8 +296,8 @@ static block_operands<T> operands_of(const tt_thin_feed_forward *block, const bl
     block_operands<T> operands = {};
     operands.u1 = tt_operand_ready(tt_operand_of<T>(block->u1, 0, plan.r1));
     operands.d_u2 = tt_operand_ready(tt_operand_of<T>(d_u2, 0, plan.r2));
-    operands.b1 = tt_operand_ready(tt_operand_of<float>(block->b1, 0, plan.inner));
-    operands.a2 = tt_operand_ready(tt_operand_of<float>(block->a2, 0, plan.r2));
+    operands.b1 = tt_operand_ready(tt_operand_of<T>(block->b1, 0, plan.inner));
+    operands.a2 = tt_operand_ready(tt_operand_of<T>(block->a2, 0, plan.r2));
     operands.bias = block->bias;
     operands.tokens = (int)plan.tokens;
     operands.range = (int)plan.range;

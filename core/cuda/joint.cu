@@ -6,7 +6,7 @@
  * 30 are 40 a byte: memory is the bound. This one moves 6 and 11, as the branch goes through memory
  * between the product and the norm. One kernel for all three would have to hold whole rows, of
  * which shared memory has room for 16 to 32, and read both factors once for so few tokens: that is
- * 15 to 30 KiB a token from the second-level cache at hidden 1024 and takes longer than the branch
+ * 8 to 15 KiB a token from the second-level cache at hidden 1024 and takes longer than the branch
  * does. */
 #include "core/cuda/cuda_ops.h"
 #include "core/cuda/thin_product.cuh"

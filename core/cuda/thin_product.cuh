@@ -1,6 +1,6 @@
-/* Products with a thin side, of operands of different types, for what lies between tensor trains:
- * activations times factors and maps (f32), and the gradients of those, which are sums over all
- * tokens. Sums over tokens are cut into ranges whose partial sums a second kernel adds in order. */
+/* Products with a thin side, for what lies between tensor trains: activations times factors (of the
+ * same type) and maps (f32), and the gradients of those, which are sums over all tokens. Sums over
+ * tokens are cut into ranges whose partial sums a second kernel adds in order. */
 #ifndef TT_CORE_CUDA_THIN_PRODUCT_CUH
 #define TT_CORE_CUDA_THIN_PRODUCT_CUH
 
@@ -165,7 +165,7 @@ static inline void tt_token_multiply(tt_device *device, tt_token_product product
  * tiles of rows, y tiles of columns. */
 template <typename T, bool B, bool ADD>
 __global__ void __launch_bounds__(tt_tile<T>::THREADS, 4)
-    tt_row_product_kernel(tt_operand<T> a, tt_operand<float> b, T *result, int64_t stride, int rows,
+    tt_row_product_kernel(tt_operand<T> a, tt_operand<T> b, T *result, int64_t stride, int rows,
                           int columns, int depth)
 {
     constexpr int EDGE = tt_tile<T>::EDGE, PAD = tt_tile<T>::PAD, W = TT_TOKEN_COLUMNS;
@@ -218,9 +218,8 @@ static inline void tt_row_multiply(tt_device *device, tt_matrix a, tt_matrix b, 
     dim3 grid((unsigned)tt_ceil_div(a.rows, EDGE), (unsigned)tt_ceil_div(result.columns, W));
     TT_LAUNCH(device, grid, tt_tile<T>::THREADS, bytes, kernel,
               tt_operand_ready(tt_operand_of<T>(a, 0, a.columns)),
-              tt_operand_ready(tt_operand_of<float>(b, 0, b.columns)),
-              static_cast<T *>(result.data), result.stride, (int)a.rows, (int)result.columns,
-              (int)a.columns);
+              tt_operand_ready(tt_operand_of<T>(b, 0, b.columns)), static_cast<T *>(result.data),
+              result.stride, (int)a.rows, (int)result.columns, (int)a.columns);
 }
 
 #endif
