@@ -111,7 +111,11 @@ void freed_memory()
         cudaDeviceSynchronize();
     });
     expect(result, "kernel store_at (");
+#if defined(__SANITIZE_ADDRESS__)
+    expect(result, "AddressSanitizer: use-after-poison");
+#else
     expect(result, "freed");
+#endif
     CHECK(!result.ended_well());
     const planted::outcome twice = run([] {
         float *memory = device_floats(100);
