@@ -31,7 +31,7 @@ struct queues {
     clock host;                          /* what the host has waited for */
     std::map<int, CUstream_st *> legacy; /* of each device */
     std::vector<CUstream_st *> streams;
-    int64_t events = 0;
+    std::vector<CUevent_st *> events;
     /* Pinned memory that operations which have not run yet will read or write. */
     struct pinned_use {
         const operation *by;
@@ -273,6 +273,12 @@ bool step(guard &held)
     return true;
 }
 
+bool is_event(const CUevent_st *event)
+{
+    const auto &events = all().events;
+    return std::find(events.begin(), events.end(), event) != events.end();
+}
+
 CUstream_st *make_stream(int device, bool blocking, bool legacy)
 {
     auto *made = new CUstream_st{};
@@ -448,7 +454,7 @@ cudaError_t submit(cudaStream_t stream, work &&what)
 int64_t live_streams_and_events()
 {
     guard held(state);
-    return static_cast<int64_t>(all().streams.size()) + all().events;
+    return static_cast<int64_t>(all().streams.size()) + static_cast<int64_t>(all().events.size());
 }
 
 namespace
@@ -606,7 +612,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     (void)flags;
     guard held(state);
     CUstream_st *of = resolve(stream);
-    if (of == nullptr || event == nullptr) {
+    if (of == nullptr || !is_event(event)) {
         return result(cudaErrorInvalidResourceHandle);
     }
     if (event->capture != nullptr || of->capture != nullptr) {
@@ -626,7 +632,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
         guard held(state);
         *event = new CUevent_st{};
         (*event)->timed = (flags & cudaEventDisableTiming) == 0;
-        all().events++;
+        all().events.push_back(*event);
     }
     return status;
 }
@@ -638,11 +644,12 @@ cudaError_t cudaEventCreate(cudaEvent_t *event)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
-    if (event == nullptr) {
+    guard held(state);
+    if (!is_event(event)) {
         return result(cudaErrorInvalidResourceHandle);
     }
-    guard held(state);
-    all().events--;
+    auto &events = all().events;
+    events.erase(std::find(events.begin(), events.end(), event));
     delete event;
     return cudaSuccess;
 }
@@ -651,7 +658,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     guard held(state);
     CUstream_st *of = resolve(stream);
-    if (of == nullptr || event == nullptr) {
+    if (of == nullptr || !is_event(event)) {
         return result(cudaErrorInvalidResourceHandle);
     }
     if (of->capture != nullptr) {
@@ -679,10 +686,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    if (event == nullptr) {
+    guard held(state);
+    if (!is_event(event)) {
         return result(cudaErrorInvalidResourceHandle);
     }
-    guard held(state);
     cudaError_t status = forbidden_on_event(event, "cudaEventQuery");
     if (status == cudaSuccess && event->last != nullptr && !advance(held, event->last)) {
         status = cudaErrorNotReady;
@@ -692,10 +699,10 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    if (event == nullptr) {
+    guard held(state);
+    if (!is_event(event)) {
         return result(cudaErrorInvalidResourceHandle);
     }
-    guard held(state);
     const cudaError_t status = forbidden_on_event(event, "cudaEventSynchronize");
     if (status == cudaSuccess && event->last != nullptr) {
         const operation_ptr last = event->last;
@@ -707,7 +714,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end)
 {
     guard held(state);
-    if (start == nullptr || end == nullptr || !start->timed || !end->timed ||
+    if (!is_event(start) || !is_event(end) || !start->timed || !end->timed ||
         start->last == nullptr || end->last == nullptr) {
         return result(cudaErrorInvalidResourceHandle);
     }

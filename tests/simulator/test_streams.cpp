@@ -39,6 +39,19 @@ struct setup {
         CHECK_CUDA(cudaDeviceSynchronize());
         fill(1.0F);
     }
+    ~setup()
+    {
+        CHECK_CUDA(cudaDeviceSynchronize());
+        CHECK_CUDA(cudaFree(x));
+        CHECK_CUDA(cudaFree(y));
+        CHECK_CUDA(cudaFreeHost(pinned));
+        CHECK_CUDA(cudaFreeHost(result));
+        CHECK_CUDA(cudaEventDestroy(event));
+        CHECK_CUDA(cudaStreamDestroy(compute));
+        CHECK_CUDA(cudaStreamDestroy(upload));
+    }
+    setup(const setup &) = delete;
+    setup &operator=(const setup &) = delete;
     void fill(float value)
     {
         for (int i = 0; i < 32; i++) {
@@ -224,6 +237,22 @@ void capture_and_replay()
     CHECK(simulator_launch_count(SIMULATOR_KERNEL) == 6);
     CHECK(simulator_launch_count(SIMULATOR_GRAPH) == 3);
     CHECK_CUDA(cudaGraphExecDestroy(executable));
+    CHECK(cudaGraphLaunch(nullptr, with.compute) == cudaErrorInvalidResourceHandle);
+}
+
+void destroyed_handles()
+{
+    cudaEvent_t event = nullptr;
+    cudaStream_t stream = nullptr;
+    CHECK_CUDA(cudaStreamCreate(&stream));
+    CHECK_CUDA(cudaEventCreate(&event));
+    CHECK_CUDA(cudaEventDestroy(event));
+    CHECK(cudaEventRecord(event, stream) == cudaErrorInvalidResourceHandle);
+    CHECK(cudaStreamWaitEvent(stream, event) == cudaErrorInvalidResourceHandle);
+    CHECK(cudaEventQuery(event) == cudaErrorInvalidResourceHandle);
+    CHECK_CUDA(cudaStreamDestroy(stream));
+    CHECK(cudaStreamQuery(stream) == cudaErrorInvalidResourceHandle);
+    CHECK(simulator_live_objects() == 0);
 }
 
 /* Two branches of a graph that touch the same memory. */
@@ -328,12 +357,16 @@ void other_threads_during_capture()
         std::thread([&status] {
             void *memory = nullptr;
             status = cudaMalloc(&memory, 100);
+            if (status == cudaSuccess) {
+                cudaFree(memory);
+            }
         }).join();
         return status;
     };
     CHECK_CUDA(cudaStreamBeginCapture(with.compute, cudaStreamCaptureModeThreadLocal));
     CHECK_CUDA(allocate_elsewhere());
     CHECK_CUDA(cudaStreamEndCapture(with.compute, &graph));
+    CHECK_CUDA(cudaGraphDestroy(graph));
     CHECK_CUDA(cudaStreamBeginCapture(with.compute, cudaStreamCaptureModeGlobal));
     CHECK(allocate_elsewhere() == cudaErrorStreamCaptureUnsupported);
     CHECK(cudaStreamEndCapture(with.compute, &graph) == cudaErrorStreamCaptureInvalidated);
@@ -385,6 +418,7 @@ const planted::test tests[] = {
     {"pinned memory read early shows", pinned_read_early},
     {"pageable memory is taken at once", pageable_copies},
     {"a captured step replays", capture_and_replay},
+    {"destroyed handles are refused", destroyed_handles},
     {"a race inside a graph is caught", race_inside_a_graph},
     {"what a capture forbids is refused by name", forbidden_during_capture},
     {"captured streams must join", captures_must_join},
