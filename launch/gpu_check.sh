@@ -71,6 +71,7 @@ pack() {
         tests+=("$(basename "$test" .c)")
     done
     cmake --preset cuda -B "$build" -DTTRAIN_NATIVE=OFF -DCMAKE_CUDA_ARCHITECTURES="$architectures" \
+        -DCMAKE_CUDA_FLAGS=-Xfatbin=-compress-all \
         -DCMAKE_EXE_LINKER_FLAGS=-Wl,--enable-new-dtags >/dev/null
     cmake --build "$build" --parallel "$(nproc)" --target ttrain "${tests[@]}"
 
@@ -95,9 +96,13 @@ pack() {
 
     rm -rf "$output"
     mkdir -p "$output"
-    tar -C "$staging" -cf - . | gzip -9 >"$output/pack.tar.gz"
+    # The programs hold the same kernels, which xz finds within its window and gzip does not.
+    tar -C "$staging" --sort=name -cf - . | xz -6 --lzma2=dict=64MiB >"$output/pack.tar.xz"
     rm -rf "$staging"
-    cp launch/gpu_check.sh "$output/"
+    cp launch/gpu_check.sh "$(command -v xz)" "$output/"
+    for library in $(needed_libraries "$(command -v xz)"); do
+        cp -L "$library" "$output/"
+    done
     local bytes
     bytes=$(du -sb "$output" | cut -f1)
     echo "$output: $(((bytes + 1048575) / 1048576)) MiB, GPU architectures $architectures"
@@ -301,7 +306,7 @@ run() {
     work=$here/unpacked results=$here/results
     rows=() json_rows=() failures=0
     mkdir -p "$work" "$results"
-    tar -C "$work" -xzf "$here/pack.tar.gz"
+    LD_LIBRARY_PATH=$here "$here/xz" -dc "$here/pack.tar.xz" | tar -C "$work" -xf -
     local cublas
     cublas=$(find_cublas)
     export LD_LIBRARY_PATH=$work/lib:$cublas${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

@@ -48,7 +48,7 @@ static tt_update_places tt_places(void *workspace, int64_t total, int count)
 {
     const size_t line = 256;
     size_t sums = static_cast<size_t>(2 * (tt_tiles(total) + count));
-    sums = sums > TT_MOST_CHECK_BLOCKS ? sums : TT_MOST_CHECK_BLOCKS;
+    sums = sums > size_t{TT_MOST_CHECK_BLOCKS} ? sums : size_t{TT_MOST_CHECK_BLOCKS};
     size_t first_segment = line + sums * sizeof(double);
     size_t ratio = first_segment + static_cast<size_t>(tt_tiles(total) + 1) * sizeof(int32_t);
     char *memory = static_cast<char *>(workspace);
@@ -125,7 +125,7 @@ void tt_cuda_gradient_check(tt_device *device, const tt_update_rule *rule, const
     int64_t enough = 4 * static_cast<int64_t>(tt_cuda(device)->multiprocessors);
     int64_t blocks = tt_ceil_div(update->total, TT_UPDATE_TILE);
     blocks = blocks < enough ? blocks : enough;
-    blocks = blocks < TT_MOST_CHECK_BLOCKS ? blocks : TT_MOST_CHECK_BLOCKS;
+    blocks = blocks < int64_t{TT_MOST_CHECK_BLOCKS} ? blocks : int64_t{TT_MOST_CHECK_BLOCKS};
     if (blocks > 0) {
         auto square_sums = tt_square_sums<float>;
         TT_LAUNCH(device, static_cast<unsigned>(blocks), TT_UPDATE_THREADS, 0, square_sums,

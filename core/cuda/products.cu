@@ -375,16 +375,21 @@ static int64_t inner_of(const tt_product *product)
     return product->transpose_a ? product->a.rows : product->a.columns;
 }
 
-static void assert_shapes(const tt_product *product)
+[[maybe_unused]] static bool shapes_agree(const tt_product *product)
 {
     const tt_matrix *a = &product->a, *b = &product->b, *c = &product->c;
-    (void)a, (void)b, (void)c;
-    assert(a->type == b->type && (c->type == a->type || c->type == TT_F32));
-    assert(inner_of(product) == (product->transpose_b ? b->columns : b->rows));
-    assert(c->rows == (product->transpose_a ? a->columns : a->rows));
-    assert(c->columns == (product->transpose_b ? b->rows : b->columns));
-    assert(product->epilogue != TT_EPILOGUE_GELU ||
-           (product->beta == 0.0f && product->before_gelu.type == c->type));
+    return a->type == b->type && (c->type == a->type || c->type == TT_F32) &&
+           inner_of(product) == (product->transpose_b ? b->columns : b->rows) &&
+           c->rows == (product->transpose_a ? a->columns : a->rows) &&
+           c->columns == (product->transpose_b ? b->rows : b->columns) &&
+           (product->epilogue != TT_EPILOGUE_GELU ||
+            (product->beta == 0.0f && product->before_gelu.type == c->type));
+}
+
+static void assert_shapes(const tt_product *product)
+{
+    (void)product;
+    assert(shapes_agree(product));
 }
 
 /* False, with nothing done, where cuBLASLt has no product with this epilogue. */
