@@ -129,10 +129,10 @@ static inline bool tt_wide(const float *row)
     return reinterpret_cast<uintptr_t>(row) % 16 == 0;
 }
 
-template <typename OPERAND, typename... OPERANDS>
-static inline bool tt_wide(OPERAND operand, OPERANDS... operands)
+template <typename OPERAND, typename NEXT, typename... OPERANDS>
+static inline bool tt_wide(OPERAND operand, NEXT next, OPERANDS... operands)
 {
-    return tt_wide(operand) && tt_wide(operands...);
+    return tt_wide(operand) && tt_wide(next, operands...);
 }
 
 /* Calls function<T, W>(...) for a type of activations and the width that the operands allow. */
