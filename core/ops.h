@@ -317,6 +317,9 @@ typedef struct tt_ops {
     void (*gradient_check)(tt_device *device, const tt_update_rule *rule, const tt_update *update);
     void (*update)(tt_device *device, const tt_update_rule *rule, const tt_update *update);
     size_t (*update_workspace)(tt_device *device, const tt_segment *segments, int count);
+
+    /* Thin attention and the thin feed-forward block take ranks up to this; 0: any. */
+    int64_t largest_thin_rank;
 } tt_ops;
 
 extern const tt_ops tt_cpu_ops;

@@ -109,10 +109,28 @@ static double feed_forward_cost(const tt_encoder_block *block, tt_block_form for
     return is_train(&block->intermediate) && is_train(&block->output) ? products : INFINITY;
 }
 
+/* Whether the device has the thin form of a half for these ranks. */
+static bool device_has_thin(const tt_encoder *encoder, const tt_encoder_block *block, int half)
+{
+    const tt_linear *const maps[2][4] = {
+        {&block->query, &block->key, &block->value, &block->attention_output},
+        {&block->intermediate, &block->output, NULL, NULL}};
+    int64_t largest = encoder->device->ops->largest_thin_rank;
+    for (int i = 0; i < 4 && largest > 0 && maps[half][i] != NULL; i++) {
+        if (maps[half][i]->rank > largest) {
+            return false;
+        }
+    }
+    return true;
+}
+
 double tt_encoder_block_cost(const tt_encoder *encoder, int layer, int half, tt_block_form form,
                              int64_t sequence)
 {
     const tt_encoder_block *block = &encoder->blocks[layer];
+    if (form == TT_THIN && !device_has_thin(encoder, block, half)) {
+        return INFINITY;
+    }
     return half == 0 ? attention_cost(encoder, block, form, sequence)
                      : feed_forward_cost(block, form);
 }

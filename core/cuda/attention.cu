@@ -160,7 +160,11 @@ static void backward(tt_device *device, const tt_attention *attention, tt_matrix
 #define FOR_WIDTHS(attention, function, ...)                                                       \
     do {                                                                                           \
         int64_t width = (attention)->q.columns / (attention)->heads;                               \
-        assert(width <= 128);                                                                      \
+        if (width > TT_CUDA_LARGEST_HEAD) {                                                        \
+            tt_cuda_refuse(device, "attention: heads of %lld columns, the kernels take %d",        \
+                           (long long)width, TT_CUDA_LARGEST_HEAD);                                \
+            break;                                                                                 \
+        }                                                                                          \
         if ((attention)->q.type == TT_BF16) {                                                      \
             if (width <= 64) {                                                                     \
                 function<__nv_bfloat16, 64>(__VA_ARGS__);                                          \

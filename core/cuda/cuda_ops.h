@@ -5,6 +5,9 @@
 
 #include "core/cuda/cuda_device.h"
 
+/* What the tiles of attention and of the feed-forward block are wide enough for. */
+enum { TT_CUDA_LARGEST_THIN_RANK = 128, TT_CUDA_LARGEST_HEAD = 128 };
+
 extern "C" {
 
 void tt_cuda_multiply(tt_device *device, const tt_product *product);

@@ -723,4 +723,5 @@ extern "C" const tt_ops tt_cuda_ops = {
     tt_cuda_gradient_check,
     tt_cuda_update,
     tt_cuda_update_workspace,
+    TT_CUDA_LARGEST_THIN_RANK,
 };

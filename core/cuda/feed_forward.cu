@@ -371,7 +371,11 @@ static void backward(tt_device *device, const tt_thin_feed_forward *block, tt_ma
 #define FOR_RANKS(block, function, ...)                                                            \
     do {                                                                                           \
         int64_t r1 = (block)->u1.columns, r2 = (block)->a2.columns, rank = r1 > r2 ? r1 : r2;      \
-        assert(rank <= 128);                                                                       \
+        if (rank > TT_CUDA_LARGEST_THIN_RANK) {                                                    \
+            tt_cuda_refuse(device, "thin feed-forward block of rank %lld, the kernels take %d",    \
+                           (long long)rank, TT_CUDA_LARGEST_THIN_RANK);                            \
+            break;                                                                                 \
+        }                                                                                          \
         if ((block)->u1.type == TT_BF16) {                                                         \
             if (rank <= 32) {                                                                      \
                 function<__nv_bfloat16, 32>(__VA_ARGS__);                                          \

@@ -447,6 +447,11 @@ static void backward(tt_device *device, const tt_thin_attention *attention, tt_m
 #define FOR_WIDTHS(attention, function, ...)                                                       \
     do {                                                                                           \
         int64_t width = largest_width(attention);                                                  \
+        if (width > TT_CUDA_LARGEST_THIN_RANK + 1) {                                               \
+            tt_cuda_refuse(device, "thin attention of rank %lld, the kernels take %d",             \
+                           (long long)(width - 1), TT_CUDA_LARGEST_THIN_RANK);                     \
+            break;                                                                                 \
+        }                                                                                          \
         if ((attention)->u.type == TT_BF16) {                                                      \
             if (width <= 32) {                                                                     \
                 function<__nv_bfloat16, 32>(__VA_ARGS__);                                          \
@@ -470,7 +475,6 @@ static int64_t largest_width(const tt_thin_attention *attention)
     for (int64_t width : widths) {
         largest = width > largest ? width : largest;
     }
-    assert(largest <= 144);
     return largest;
 }
 

@@ -140,6 +140,9 @@ static inline int tt_token_ranges(const tt_device *device, int64_t tokens, int64
                                   int64_t columns, int64_t heads)
 {
     int64_t blocks = tt_ceil_div(rows, 64) * tt_ceil_div(columns, TT_TOKEN_COLUMNS) * heads;
+    if (blocks == 0 || tokens == 0) { /* a map of rank 0 */
+        return 0;
+    }
     int64_t enough = tt_ceil_div(2 * (int64_t)tt_cuda(device)->multiprocessors, blocks);
     int64_t most = tt_ceil_div(tokens, 256);
     return (int)(enough < most ? enough : most);
@@ -152,6 +155,9 @@ static inline void tt_token_multiply(tt_device *device, tt_token_product product
 {
     constexpr int EDGE = tt_tile<T>::EDGE;
     auto kernel = tt_token_product_kernel<T>;
+    if (ranges == 0) {
+        return;
+    }
     product.range = tt_round_up((int)tt_ceil_div(product.tokens, ranges), EDGE);
     dim3 grid((unsigned)tt_ceil_div(product.rows, EDGE),
               (unsigned)(heads * tt_ceil_div(product.columns, TT_TOKEN_COLUMNS)), (unsigned)ranges);
@@ -215,6 +221,9 @@ static inline void tt_row_multiply(tt_device *device, tt_matrix a, tt_matrix b, 
                              tt_tile<T>::WARPS * TT_SCRATCH * sizeof(float);
     static_assert(EDGE * (W + PAD) <= W * (EDGE + PAD), "a tile of results fits where b was");
     auto kernel = tt_row_product_kernel<T, B, ADD>;
+    if (result.rows == 0 || result.columns == 0) {
+        return;
+    }
     dim3 grid((unsigned)tt_ceil_div(a.rows, EDGE), (unsigned)tt_ceil_div(result.columns, W));
     TT_LAUNCH(device, grid, tt_tile<T>::THREADS, bytes, kernel,
               tt_operand_ready(tt_operand_of<T>(a, 0, a.columns)),
