@@ -205,6 +205,20 @@ static void expect_matrix(tt_device *device, const char *what, tt_matrix found,
     free(values);
 }
 
+/* The factor that activations are multiplied with is the f32 one in the device's compute type. */
+static void expect_rounded(tt_device *device, tt_matrix rounded, tt_matrix factor)
+{
+    assert_int_equal(rounded.type, device->compute);
+    assert_int_equal(rounded.rows, factor.rows);
+    assert_int_equal(rounded.columns, factor.columns);
+    double *found = test_read_matrix(device, rounded), *expected = test_read_matrix(device, factor);
+    for (int64_t i = 0; i < factor.rows * factor.columns; i++) {
+        assert_true(found[i] == test_rounded(rounded.type, expected[i]));
+    }
+    free(found);
+    free(expected);
+}
+
 static void add_to_matrix(tt_device *device, tt_matrix target, const double *values)
 {
     double *sums = test_read_matrix(device, target);
@@ -229,6 +243,8 @@ static void check_factors(const fixture *f, int index)
     assert_int_equal(train->a.columns, train->b.rows);
     expect_matrix(f->device, "A", train->a, a);
     expect_matrix(f->device, "B", train->b, b);
+    expect_rounded(f->device, train->rounded_a, train->a);
+    expect_rounded(f->device, train->rounded_b, train->b);
     free(a);
     free(b);
     free(copy.numbers);
@@ -422,12 +438,12 @@ static void test_side_by_side(void **state)
     assert_int_equal(all.columns, width);
     assert_int_equal(all.stride, width);
     assert_int_equal(d_all.columns, width);
-    assert_ptr_equal(trains[0].a.data, all.data);
-    assert_ptr_equal(trains[1].a.data, tt_matrix_at(all, 0, widths[0]));
-    assert_ptr_equal(trains[2].a.data, tt_matrix_at(all, 0, widths[0] + widths[1]));
+    assert_ptr_equal(trains[0].rounded_a.data, all.data);
+    assert_ptr_equal(trains[1].rounded_a.data, tt_matrix_at(all, 0, widths[0]));
+    assert_ptr_equal(trains[2].rounded_a.data, tt_matrix_at(all, 0, widths[0] + widths[1]));
     assert_ptr_equal(trains[2].a_gradient.data, tt_matrix_at(d_all, 0, widths[0] + widths[1]));
     tt_matrix part = tt_train_set_input_factors(&f.set, 1, 2);
-    assert_ptr_equal(part.data, trains[1].a.data);
+    assert_ptr_equal(part.data, trains[1].rounded_a.data);
     assert_int_equal(part.columns, widths[1] + widths[2]);
     assert_int_equal(part.stride, width);
     tt_matrix alone = tt_train_set_input_factors(&f.set, 3, 3);
