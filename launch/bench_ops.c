@@ -58,8 +58,9 @@ enum { OPERATIONS = sizeof operations / sizeof *operations };
 typedef struct {
     ALL_OPERATIONS(ONE_BYTE)
 } byte_an_operation;
-_Static_assert(sizeof(byte_an_operation) == sizeof(tt_ops) / sizeof(void (*)(void)),
-               "ALL_OPERATIONS must name every member of tt_ops");
+_Static_assert(sizeof(byte_an_operation) ==
+                   offsetof(tt_ops, largest_thin_rank) / sizeof(void (*)(void)),
+               "ALL_OPERATIONS must name every operation of tt_ops");
 
 static const tt_bench_family *const families[] = {
     &tt_bench_products, &tt_bench_activations, &tt_bench_ends,
