@@ -129,6 +129,7 @@ __global__ void __launch_bounds__(256)
     int column = tt_grid_column<W>();
     tt_pack<W> sum = {};
     if (column < columns) {
+#pragma unroll 1 /* more rows at once cost more registers than they save time */
         for (int64_t row = tt_grid_row(); row < rows; row += tt_grid_height()) {
             tt_pack<W> value = tt_load_pack<W>(x.at(row, column));
             tt_pack<W> gradient = tt_load_pack<W>(dy.at(row, column));

@@ -231,7 +231,8 @@ static __device__ __forceinline__ void tt_add_to_target(const tt_rows<D> &target
     tt_store_pack(target.at(row, column), sum);
 }
 
-/* A warp a stretch and a strip of 32 W columns; the lanes hold the stretch's keys and rows. */
+/* A warp a stretch and a strip of 32 W columns; the lanes hold the numbers of its
+ * rows. */
 template <typename T, typename D, int W>
 __global__ void __launch_bounds__(256) tt_sum_runs(tt_run_operands<T, D> o)
 {
@@ -249,13 +250,16 @@ __global__ void __launch_bounds__(256) tt_sum_runs(tt_run_operands<T, D> o)
         lane = static_cast<int>(threadIdx.x);
     int32_t lane_key = lane < count ? tt_key_at(o, list, first + lane) : 0;
     int32_t lane_row = lane < count ? tt_row_at(o, list, first + lane) : 0;
-    int32_t key = __shfl_sync(all, lane_key, 0);
-    bool from_before = first > 0 && tt_key_at(o, list, first - 1) == key;
+    int32_t next_key = __shfl_down_sync(all, lane_key, 1);
+    unsigned run_ends =
+        __ballot_sync(all, lane + 1 == count || (lane + 1 < count && lane_key != next_key));
+    bool from_before = first > 0 && tt_key_at(o, list, first - 1) == tt_key_at(o, list, first);
     bool goes_on = rest > TT_RUN &&
-                   tt_key_at(o, list, first + TT_RUN) == __shfl_sync(all, lane_key, TT_RUN - 1);
+                   tt_key_at(o, list, first + TT_RUN - 1) == tt_key_at(o, list, first + TT_RUN);
     float *partials = tt_run_partials(o, stretch) + column;
     tt_pack<W> sum = {};
-    for (int base = 0; base < count; base += AHEAD) {
+#pragma unroll 1
+    for (int base = 0; base < TT_RUN; base += AHEAD) {
         tt_pack<W> ahead[AHEAD];
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
@@ -267,24 +271,20 @@ __global__ void __launch_bounds__(256) tt_sum_runs(tt_run_operands<T, D> o)
         }
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
-            int32_t next_key = __shfl_sync(all, lane_key, (base + i + 1) % TT_RUN);
-            if (base + i >= count || !inside) {
+            tt_add_pack(sum, ahead[i]);
+            if ((run_ends >> (base + i) & 1) == 0 || !inside) {
                 continue;
             }
-            tt_add_pack(sum, ahead[i]);
-            bool last = base + i + 1 == count;
-            if (last || next_key != key) {
-                if (from_before) {
-                    tt_store_pack(partials, sum);
-                } else if (last && goes_on) {
-                    tt_store_pack(partials + o.columns, sum);
-                } else {
-                    tt_add_to_target(list.target, key, o.first_column + column, sum);
-                }
-                sum = {};
-                from_before = false;
-                key = next_key;
+            if (from_before) {
+                tt_store_pack(partials, sum);
+            } else if (goes_on && base + i + 1 == count) {
+                tt_store_pack(partials + o.columns, sum);
+            } else {
+                int32_t key = tt_key_at(o, list, first + base + i);
+                tt_add_to_target(list.target, key, o.first_column + column, sum);
             }
+            sum = {};
+            from_before = false;
         }
     }
 }
