@@ -313,6 +313,12 @@ run() {
     gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1) ||
         gpu="unknown (no nvidia-smi)"
     echo "$gpu, cuBLAS from $cublas"
+    local status=0
+    TTRAIN_TEST_DEVICE=cuda in_time start 60 "$work/bin/test_device" || status=$?
+    if [[ $status != 0 ]]; then
+        tail -n 3 "$results/start.log" >&2
+        fail "no test starts on this machine's GPU"
+    fi
     run_tests
     run_training
     run_benchmarks
