@@ -128,7 +128,7 @@ in_time() {
 
 # A line of the table, and the same as JSON: row KIND NAME RESULT [JSON MEMBERS].
 row() {
-    rows+=("$(printf '%-12s %-46s %s' "$1" "$2" "$3")")
+    rows+=("$(printf '%-12s %-50s %s' "$1" "$2" "$3")")
     json_rows+=("{\"kind\": \"$1\", \"name\": \"$2\", \"result\": \"$3\"${4:+, $4}}")
 }
 
