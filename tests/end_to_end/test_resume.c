@@ -125,7 +125,8 @@ static void test_across_epochs(void **state)
 /* A rate that does not depend on the number of steps, so that this can be chosen afterwards. */
 #define STEADY "phases.0.decay=constant", "phases.0.warmup=0", "phases.1.steps=2"
 
-static program start_and_signal(int ranks, const char *output, int number, int rank)
+static program start_and_signal(int ranks, const char *output, const char *wrapper, int number,
+                                int rank)
 {
     char argument[64];
     int status;
@@ -133,7 +134,8 @@ static program start_and_signal(int ranks, const char *output, int number, int r
     program started = start_training(
         &(training){.ranks = ranks,
                     .arguments = {argument, STEADY, "phases.0.steps=1000000"},
-                    .mpirun_arguments = {"--mca", "odls_base_sigkill_timeout", "15"}});
+                    .wrapper = wrapper,
+                    .mpirun_arguments = {"--mca", "odls_base_sigkill_timeout", "5"}});
     assert_true(wait_for_lines(&started, output, 7, &status));
     assert_int_equal(kill(rank < 0 ? started.pid : rank_process(rank), number), 0);
     return started;
@@ -167,7 +169,7 @@ static void expect_said(const char *output, const char *log)
 
 static void stop_and_go_on(int ranks, const char *output, int number, int rank)
 {
-    program started = start_and_signal(ranks, output, number, rank);
+    program started = start_and_signal(ranks, output, NULL, number, rank);
     training_end end = end_training(&started, FAILURE_SECONDS);
     if (end.status != 0) {
         fail_msg("status %d: %s", end.status, end_of(end.log));
@@ -204,15 +206,17 @@ static void test_sigusr1_to_the_launcher(void **state)
     stop_and_go_on(2, "warned_launcher", SIGUSR1, -1);
 }
 
-/* mpirun passes SIGTERM on and kills the ranks a second later, or what it was told; it waits that
- * long in any case, its own status says that it was ended, and the ranks' last lines may get lost.
- */
+/* mpirun waits a second, or as long as it was told, before it passes SIGTERM on and as long again
+ * before it kills the ranks; its own status says that it was ended. */
 static void test_sigterm_to_the_launcher(void **state)
 {
     (void)state;
-    program started = start_and_signal(2, "terminated_launcher", SIGTERM, -1);
+    program started = start_and_signal(2, "terminated_launcher", "own_stderr", SIGTERM, -1);
     training_end end = end_training(&started, FAILURE_SECONDS);
+    char *said = scratch_read(scratch_path("stderr.0"), NULL);
+    expect_said("terminated_launcher", said);
     expect_saved(2, "terminated_launcher");
+    free(said);
     free(end.log);
 }
 

@@ -62,6 +62,9 @@ static const char script_note_status[] = "#!/bin/sh\n"
                                          "status=$?\n"
                                          "echo $status > status.${OMPI_COMM_WORLD_RANK:-0}\n"
                                          "exit $status\n";
+/* Each rank's stderr goes to stderr.N, past mpirun, which reads no more once it is to end. */
+static const char script_own_stderr[] = "#!/bin/sh\n"
+                                        "exec \"$@\" 2>stderr.$OMPI_COMM_WORLD_RANK\n";
 /* Each rank works in a folder of its own, rank0, rank1, ... */
 static const char script_own_folder[] = "#!/bin/sh\n"
                                         "cd rank$OMPI_COMM_WORLD_RANK && exec \"$@\"\n";
@@ -98,6 +101,7 @@ static UNUSED int scripts_setup(void **state)
     }
     write_script("note_id", script_note_id);
     write_script("note_status", script_note_status);
+    write_script("own_stderr", script_own_stderr);
     write_script("own_folder", script_own_folder);
     return 0;
 }
