@@ -4,9 +4,6 @@
 #include "core/cuda/cuda.h"
 #endif
 
-#include <stdio.h>
-#include <string.h>
-
 #ifdef TTRAIN_CUDA
 static int count_gpus(tt_error *reason)
 {
@@ -17,14 +14,17 @@ static tt_status create_gpu(const tt_device_options *options, tt_device **device
 {
     tt_cuda_options cuda = {.compute = options->precision == TT_PRECISION_BF16 ? TT_BF16 : TT_F32,
                             .tf32 = options->precision == TT_PRECISION_TF32};
-    TT_TRY(tt_cuda_choose_device(options->local_rank, options->local_ranks, options->share,
-                                 &cuda.ordinal, error));
+    if (tt_cuda_choose_device(options->local_rank, options->local_ranks, options->share,
+                              &cuda.ordinal, error) != TT_OK) {
+        return tt_error_prefix(error, "device: %s",
+                               options->kind == TT_DEVICE_CUDA ? "cuda" : "auto");
+    }
     return tt_device_create_cuda(&cuda, device, error);
 }
 #else
 static int count_gpus(tt_error *reason)
 {
-    tt_error_set(reason, TT_INVALID_INPUT, "this ttrain is built for the CPU alone");
+    (void)reason;
     return 0;
 }
 
@@ -33,8 +33,8 @@ static tt_status create_gpu(const tt_device_options *options, tt_device **device
     (void)options;
     (void)device;
     return tt_error_set(error, TT_INVALID_INPUT,
-                        "device cuda: this ttrain is built for the CPU alone (to build it with "
-                        "CUDA: cmake --preset cuda)");
+                        "device: cuda: this build has the CPU device only; use device: cpu or "
+                        "auto");
 }
 #endif
 
@@ -51,10 +51,9 @@ tt_status tt_device_create(const tt_device_options *options, tt_device **device,
         return create_gpu(options, device, error);
     }
     if (options->precision != TT_PRECISION_F32) {
-        return tt_error_set(error, TT_INVALID_INPUT,
-                            "precision %s needs a GPU, the CPU device computes in f32%s%s",
-                            options->precision == TT_PRECISION_BF16 ? "bf16" : "tf32",
-                            reason.message[0] ? "; " : "", reason.message);
+        tt_error_set(error, TT_INVALID_INPUT, "precision: %s: the CPU device computes in f32 alone",
+                     options->precision == TT_PRECISION_BF16 ? "bf16" : "tf32");
+        return reason.message[0] ? tt_error_append(error, " (%s)", reason.message) : error->status;
     }
     return tt_device_create_cpu(options->threads, device, error);
 }
@@ -74,9 +73,8 @@ tt_status tt_device_no_memory(tt_device *device, const char *what, size_t bytes,
     tt_error_set(error, TT_OUT_OF_MEMORY, "%s: no memory for %s: %.1f MiB needed", device->name,
                  what, (double)bytes / 1048576.0);
     if (total > 0) {
-        size_t used = strlen(error->message);
-        snprintf(error->message + used, sizeof error->message - used, ", %.1f of %.1f MiB free",
-                 (double)available / 1048576.0, (double)total / 1048576.0);
+        tt_error_append(error, ", %.1f of %.1f MiB free", (double)available / 1048576.0,
+                        (double)total / 1048576.0);
     }
     return TT_OUT_OF_MEMORY;
 }

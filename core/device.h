@@ -46,6 +46,7 @@ enum { TT_TRANSFER_SLOTS = 2 };
 
 struct tt_device {
     const char *name;         /* "cpu", "cuda:0" */
+    const char *hardware;     /* "NVIDIA H200"; "" for the CPU */
     const struct tt_ops *ops; /* the mathematics */
     int threads;              /* host threads that the CPU device uses */
     tt_type compute;          /* type of activations */
@@ -114,7 +115,8 @@ struct tt_device {
     void (*range_push)(tt_device *device, const char *name);
     void (*range_pop)(tt_device *device);
     /* Prints what ran since the device was made or since the last call, by kernel and library call,
-     * and starts over. False where nobody counts: a simulator does. */
+     * and starts over; with `stream` NULL only that. False where nobody counts: a simulator does.
+     */
     bool (*launches_print)(tt_device *device, FILE *stream);
 };
 
@@ -132,9 +134,10 @@ typedef struct {
     bool share;                  /* several of them may have the same GPU */
 } tt_device_options;
 
-/* The device for this process. Where TT_DEVICE_AUTO passes over CUDA, `passed` says why and is ""
- * otherwise; it may be NULL. Fails where there is no such device or not one for each process, and
- * where the device cannot compute in the precision. Destroy with tt_device_destroy. */
+/* The device for this process. Where a program with CUDA finds no GPU for TT_DEVICE_AUTO, `passed`
+ * says why; otherwise it is "". It may be NULL. Fails where there is no such device or not one for
+ * each process, and where the device cannot compute in the precision. Destroy with
+ * tt_device_destroy. */
 tt_status tt_device_create(const tt_device_options *options, tt_device **device, tt_error *passed,
                            tt_error *error);
 

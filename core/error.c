@@ -29,3 +29,13 @@ tt_status tt_error_prefix(tt_error *error, const char *format, ...)
     memcpy(error->message, message, sizeof message);
     return error->status;
 }
+
+tt_status tt_error_append(tt_error *error, const char *format, ...)
+{
+    size_t used = strlen(error->message);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error->message + used, sizeof error->message - used, format, arguments);
+    va_end(arguments);
+    return error->status;
+}

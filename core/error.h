@@ -31,6 +31,10 @@ tt_status tt_error_set(tt_error *error, tt_status status, const char *format, ..
 tt_status tt_error_prefix(tt_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Puts more behind it. */
+tt_status tt_error_append(tt_error *error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* Leaves the calling function with the status of `call` when that is not TT_OK. */
 #define TT_TRY(call)                                                                               \
     do {                                                                                           \

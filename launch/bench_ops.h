@@ -58,6 +58,8 @@ float *tt_bench_floats(tt_bench_memory *memory, int64_t count); /* in [-0.5, 0.5
 tt_matrix tt_bench_matrix(tt_bench_memory *memory, int64_t rows, int64_t columns);
 /* Whole numbers in [0, bound). */
 int32_t *tt_bench_integers(tt_bench_memory *memory, int64_t count, int64_t bound);
+/* `value`, of `size` bytes, `count` times. */
+void *tt_bench_filled(tt_bench_memory *memory, const void *value, size_t size, int64_t count);
 /* TT_OK when all pieces could be had. */
 tt_status tt_bench_memory_check(const tt_bench_memory *memory, tt_error *error);
 void tt_bench_memory_release(tt_bench_memory *memory);

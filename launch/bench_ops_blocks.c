@@ -423,11 +423,7 @@ static void create_matrices(operands *o, const tt_bench_sizes *sizes)
 static float *create_norm_weight(operands *o, int64_t hidden)
 {
     const float value = 0.125f;
-    float *weight = tt_bench_zeros(&o->memory, (size_t)hidden * sizeof *weight);
-    for (int64_t i = 0; weight != NULL && i < hidden; i++) {
-        o->device->copy_in(o->device, weight + i, &value, sizeof value);
-    }
-    return weight;
+    return tt_bench_filled(&o->memory, &value, sizeof value, hidden);
 }
 
 static void create_norms(operands *o, const tt_bench_sizes *sizes, tt_dropout dropout)
@@ -534,12 +530,8 @@ static void create_workspace(operands *o)
 
 static const uint8_t *create_mask(operands *o, const tt_bench_sizes *sizes)
 {
-    uint8_t *mask = tt_bench_zeros(&o->memory, (size_t)sizes->tokens);
     const uint8_t token = 1;
-    for (int64_t i = 0; mask != NULL && i < sizes->tokens; i++) {
-        o->device->copy_in(o->device, mask + i, &token, sizeof token);
-    }
-    return mask;
+    return tt_bench_filled(&o->memory, &token, sizeof token, sizes->tokens);
 }
 
 static tt_status create(tt_device *device, const tt_bench_sizes *sizes, void **result,

@@ -107,12 +107,8 @@ static tt_status create(tt_device *device, const tt_bench_sizes *sizes, void **r
         .loss_sum = tt_bench_zeros(memory, sizeof(float)),
         .correct_sum = tt_bench_zeros(memory, sizeof(float)),
     };
-    float *scale = tt_bench_zeros(memory, sizeof *scale);
     float value = 1.0f / (float)sizes->predictions;
-    if (scale != NULL) {
-        device->copy_in(device, scale, &value, sizeof value);
-    }
-    o->scale = scale;
+    o->scale = tt_bench_filled(memory, &value, sizeof value, 1);
     return tt_bench_memory_check(memory, error);
 }
 

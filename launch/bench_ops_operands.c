@@ -1,6 +1,8 @@
 #include "launch/bench.h"
 #include "launch/bench_ops.h"
 
+#include <string.h>
+
 #include <stdio.h>
 
 static void *keep(tt_bench_memory *memory, void *piece, size_t bytes)
@@ -33,17 +35,39 @@ tt_matrix tt_bench_matrix(tt_bench_memory *memory, int64_t rows, int64_t columns
     return tt_matrix_f32(tt_bench_floats(memory, rows * columns), rows, columns);
 }
 
+enum { CHUNK = 4096 /* numbers that go up at a time */ };
+
 int32_t *tt_bench_integers(tt_bench_memory *memory, int64_t count, int64_t bound)
 {
     tt_device *device = memory->device;
     int32_t *integers = tt_bench_zeros(memory, (size_t)count * sizeof *integers);
+    int32_t chunk[CHUNK];
     tt_random random;
     tt_random_start(&random, 2, (uint64_t)count);
-    for (int64_t i = 0; integers && i < count; i++) {
-        int32_t value = (int32_t)tt_random_below(&random, (uint32_t)bound);
-        device->copy_in(device, integers + i, &value, sizeof value);
+    for (int64_t i = 0; integers && i < count; i += CHUNK) {
+        int64_t length = count - i < CHUNK ? count - i : CHUNK;
+        for (int64_t j = 0; j < length; j++) {
+            chunk[j] = (int32_t)tt_random_below(&random, (uint32_t)bound);
+        }
+        device->copy_in(device, integers + i, chunk, (size_t)length * sizeof *chunk);
     }
     return integers;
+}
+
+void *tt_bench_filled(tt_bench_memory *memory, const void *value, size_t size, int64_t count)
+{
+    tt_device *device = memory->device;
+    char *filled = tt_bench_zeros(memory, (size_t)count * size);
+    char chunk[CHUNK * sizeof(int32_t)];
+    int64_t most = (int64_t)(sizeof chunk / size);
+    for (int64_t i = 0; i < most; i++) {
+        memcpy(chunk + (size_t)i * size, value, size);
+    }
+    for (int64_t i = 0; filled && i < count; i += most) {
+        int64_t length = count - i < most ? count - i : most;
+        device->copy_in(device, filled + (size_t)i * size, chunk, (size_t)length * size);
+    }
+    return filled;
 }
 
 tt_status tt_bench_memory_check(const tt_bench_memory *memory, tt_error *error)

@@ -13,12 +13,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LAYERS_EXPLAINED = 64, EXPLANATION = 256, MOST_STEPS = 1000 };
+enum { WARM_UP = 2, LAYERS_EXPLAINED = 64, EXPLANATION = 256, MOST_STEPS = 1000 };
 
 typedef struct {
     int64_t phase, steps, rounds, batch, sequence_length, threads;
     int against; /* 0: nothing, 1: dense */
-    bool json, explain;
+    bool json, explain, launches;
 } bench_options;
 
 /* What a child measures and sends back. */
@@ -27,6 +27,9 @@ typedef struct {
     tt_error error;
     double median_step_s, peak_flops, flops_per_step;
     int64_t tokens, peak_bytes, parameters, activation_bytes;
+    int64_t device_bytes; /* in use on a GPU; 0: the CPU device */
+    int64_t graph_nodes;  /* of a captured step; 0: it was not captured */
+    tt_precision precision;
     int threads, ranks;
     int layers;
     char explanations[LAYERS_EXPLAINED][EXPLANATION];
@@ -81,25 +84,64 @@ static tt_status make_batch(const tt_run *run, const tt_step_sizes *sizes, tt_ba
 
 /* --- measuring --- */
 
-static tt_status time_steps(const tt_run *run, tt_step *step, const tt_batch *batch, int steps,
-                            measurement *result, tt_error *error)
+/* One step, after which the result of `read` is at hand. */
+static tt_status one_step(tt_step *step, const tt_batch *batch, int64_t number,
+                          tt_step_result (*read)(tt_step *), tt_error *error)
+{
+    tt_step_load(step, batch, false);
+    tt_step_run(step, number, 0);
+    tt_step_result result = read(step);
+    TT_TRY(tt_step_check(step, error));
+    if (!result.finite) {
+        return tt_error_set(error, TT_DEVICE_FAILED, "step %lld: loss or gradient is not finite",
+                            (long long)number);
+    }
+    return TT_OK;
+}
+
+/* Steps follow each other as they do in training: on a GPU the host reads a step's result while the
+ * next one runs. */
+static tt_status time_steps(tt_step *step, const tt_batch *batch, int steps, measurement *result,
+                            tt_error *error)
 {
     double times[MOST_STEPS];
-    for (int i = -2; i < steps; i++) { /* two steps to warm up */
+    bool ahead = step->model->parameters.device->captures;
+    for (int i = -WARM_UP; i < steps; i++) {
         double begin = tt_clock_seconds();
-        tt_step_load(step, batch, false);
-        tt_step_run(step, i + 2, 0);
-        tt_step_result read = tt_step_read(step);
-        if (!read.finite) {
-            return tt_error_set(error, TT_DEVICE_FAILED, "step %d: loss or gradient is not finite",
-                                i + 2);
-        }
+        bool first = i == -WARM_UP;
+        TT_TRY(one_step(step, batch, i + WARM_UP,
+                        ahead && !first ? tt_step_read_earlier : tt_step_read, error));
         if (i >= 0) {
             times[i] = tt_clock_seconds() - begin;
         }
     }
     result->median_step_s = tt_bench_median(times, steps);
-    result->ranks = run->world.size;
+    return TT_OK;
+}
+
+/* The third step is the first that runs as it was captured. */
+static tt_status count_launches(const tt_run *run, tt_step *step, const tt_batch *batch,
+                                bool prints, tt_error *error)
+{
+    tt_device *device = run->device;
+    if (!device->captures) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "--launches: device %s launches nothing; expected a GPU or the "
+                            "simulator of one",
+                            device->name);
+    }
+    for (int i = 0; i < 3; i++) {
+        device->launches_print(device, NULL);
+        TT_TRY(one_step(step, batch, i, tt_step_read, error));
+    }
+    if (prints && run->world.rank == 0) {
+        if (step->graph) {
+            printf("launches of a step: one graph of %lld nodes\n",
+                   (long long)device->graph_nodes(device, step->graph));
+        }
+        device->launches_print(device, stdout);
+        fflush(stdout);
+    }
     return TT_OK;
 }
 
@@ -124,12 +166,17 @@ static tt_status measure_model(tt_run *run, const bench_options *options, measur
     tt_status status =
         tt_optimizer_create(&run->model.parameters, &optimizer_options, &optimizer, error);
     if (status == TT_OK) {
-        status = tt_step_create(&step, &run->model, optimizer, &run->world, &sizes, error);
+        status = tt_step_create(&step, &run->model, optimizer, &run->world, run->collectives,
+                                &sizes, error);
+        step.captures = step.captures && run->recipe.graph == TT_RECIPE_GRAPH_ON;
     }
     status = status == TT_OK ? make_batch(run, &sizes, &batch, error) : status;
-    if (status == TT_OK) {
-        status = time_steps(run, &step, &batch, (int)options->steps, result, error);
+    if (status == TT_OK && options->launches) {
+        status = count_launches(run, &step, &batch, !options->json, error);
+    } else if (status == TT_OK) {
+        status = time_steps(&step, &batch, (int)options->steps, result, error);
     }
+    result->ranks = run->world.size;
     result->tokens = rows * run->world.size * sizes.sequence_length;
     result->flops_per_step = tt_configuration_flops(&run->configuration, rows * run->world.size,
                                                     sizes.sequence_length, sizes.max_predictions);
@@ -137,6 +184,10 @@ static tt_status measure_model(tt_run *run, const bench_options *options, measur
     if (status == TT_OK) {
         result->parameters = tt_parameters_size(&run->model.parameters);
         result->activation_bytes = (int64_t)tt_model_activation_bytes(&run->model);
+        size_t available, total;
+        run->device->memory(run->device, &available, &total);
+        result->device_bytes = (int64_t)(total - available);
+        result->graph_nodes = step.graph ? run->device->graph_nodes(run->device, step.graph) : 0;
         int64_t layers = run->configuration.layers;
         result->layers = (int)(layers < LAYERS_EXPLAINED ? layers : LAYERS_EXPLAINED);
         for (int i = 0; i < result->layers; i++) {
@@ -152,7 +203,11 @@ static tt_status measure_model(tt_run *run, const bench_options *options, measur
 static void measure(tt_run *run, const bench_options *options, measurement *result)
 {
     tt_error *error = &result->error;
-    result->status = tt_run_open_device(run, error);
+    result->precision = run->recipe.precision;
+    result->status = tt_world_agree(&run->world, tt_run_open_device(run, error), error);
+    if (result->status == TT_OK) {
+        result->status = tt_run_connect(run, error);
+    }
     if (result->status == TT_OK) {
         result->status = tt_run_build_model(run, true, error);
     }
@@ -164,7 +219,7 @@ static void measure(tt_run *run, const bench_options *options, measurement *resu
         tt_model_free(&run->model);
         run->model.parameters.device = NULL;
         result->peak_bytes = tt_bench_peak_memory();
-        result->peak_flops = tt_bench_peak(run->device) * run->world.size;
+        result->peak_flops = options->launches ? 0 : tt_bench_peak(run->device) * run->world.size;
     }
     tt_run_close(run);
 }
@@ -248,6 +303,10 @@ static json_t *as_json(const measurement *m, bool explain)
         "peak_flops_per_s", m->peak_flops, "peak_bytes", (json_int_t)m->peak_bytes,
         "activation_bytes", (json_int_t)m->activation_bytes, "parameters",
         (json_int_t)m->parameters, "threads", m->threads, "ranks", m->ranks);
+    if (m->device_bytes > 0) {
+        json_object_set_new(object, "device_bytes", json_integer(m->device_bytes));
+        json_object_set_new(object, "graph_nodes", json_integer(m->graph_nodes));
+    }
     if (explain) {
         json_t *lines = json_array();
         for (int i = 0; i < m->layers; i++) {
@@ -266,20 +325,25 @@ static void print_row(const char *name, const measurement *m)
            (long long)m->parameters);
 }
 
-static void report(const measurement *own, const measurement *dense, const bench_options *options)
+static void print_json(const measurement *own, const measurement *dense,
+                       const bench_options *options)
 {
-    if (options->json) {
-        json_t *root = as_json(own, options->explain);
-        if (dense) {
-            json_object_set_new(root, "dense", as_json(dense, options->explain));
-            json_object_set_new(root, "speedup_against_dense",
-                                json_real(dense->median_step_s / own->median_step_s));
-        }
-        json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-        putchar('\n');
-        json_decref(root);
-        return;
+    json_t *root = options->launches
+                       ? json_pack("{s:I}", "graph_nodes", (json_int_t)own->graph_nodes)
+                       : as_json(own, options->explain);
+    if (dense && !options->launches) {
+        json_object_set_new(root, "dense", as_json(dense, options->explain));
+        json_object_set_new(root, "speedup_against_dense",
+                            json_real(dense->median_step_s / own->median_step_s));
     }
+    json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    putchar('\n');
+    json_decref(root);
+}
+
+static void print_table(const measurement *own, const measurement *dense)
+{
+    static const char *const precisions[] = {"f32", "tf32", "bf16"};
     printf("%-12s %12s %12s %14s %10s %12s %14s\n", "model", "step [s]", "tokens/s", "GFLOP/step",
            "of peak", "memory [MiB]", "parameters");
     print_row(dense ? "recipe" : "step", own);
@@ -291,8 +355,23 @@ static void report(const measurement *own, const measurement *dense, const bench
             (double)dense->peak_bytes / (double)own->peak_bytes,
             (double)dense->parameters / (double)own->parameters);
     }
-    printf("measured f32 product peak: %.1f GFLOP/s, %d thread%s\n", 1e-9 * own->peak_flops,
-           own->threads, own->threads > 1 ? "s" : "");
+    printf("measured %s product peak: %.1f GFLOP/s, %d thread%s\n", precisions[own->precision],
+           1e-9 * own->peak_flops, own->threads, own->threads > 1 ? "s" : "");
+    if (own->device_bytes > 0) {
+        printf("device memory in use: %.1f MiB; captured step: %lld nodes\n",
+               (double)own->device_bytes / 1048576.0, (long long)own->graph_nodes);
+    }
+}
+
+static void report(const measurement *own, const measurement *dense, const bench_options *options)
+{
+    if (options->json) {
+        print_json(own, dense, options);
+        return;
+    }
+    if (!options->launches) { /* the launches stand there already */
+        print_table(own, dense);
+    }
     for (int i = 0; options->explain && i < own->layers; i++) {
         printf("%s\n", own->explanations[i]);
     }
@@ -381,6 +460,9 @@ int tt_bench_step_main(int argc, char **argv)
          NULL, 0, 4096, false},
         {"explain", TT_OPTION_FLAG, &options.explain, NULL,
          "show which form each half of each block takes and why", NULL, 0, 0, false},
+        {"launches", TT_OPTION_FLAG, &options.launches, NULL,
+         "on a GPU: count what a step launches instead of timing it; by kernel in the simulator",
+         NULL, 0, 0, false},
         {"json", TT_OPTION_FLAG, &options.json, NULL, "print JSON", NULL, 0, 0, false},
     };
     const tt_command command = {

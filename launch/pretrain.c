@@ -161,10 +161,11 @@ static void share_state(tt_trainer *trainer)
     state->layers = layers;
     state->layer_count = layer_count;
     tt_parameters *parameters = &run->model.parameters;
-    int64_t bytes = parameters->total * (int64_t)sizeof(float);
-    tt_world_broadcast(&run->world, parameters->values, bytes);
-    tt_world_broadcast(&run->world, parameters->first_moment, bytes);
-    tt_world_broadcast(&run->world, parameters->second_moment, bytes);
+    float *buffers[] = {parameters->values, parameters->first_moment, parameters->second_moment};
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
+        tt_collectives_broadcast(run->collectives, buffers[i],
+                                 parameters->total * (int64_t)sizeof(float));
+    }
 }
 
 static tt_status read_checkpoint(tt_trainer *trainer, const char *path,
@@ -255,19 +256,20 @@ static void announce_run(const tt_trainer *trainer, const char *hosts)
     int64_t parameters = tt_parameters_size(&run->model.parameters);
     int64_t dense = trainer->state.dense_parameters;
     int64_t embedding = run->configuration.vocabulary_size * run->configuration.hidden_size;
+    char device[512];
+    tt_run_describe_device(run, device, sizeof device);
     fprintf(stderr,
             "%s: %lld parameters, %.1fx smaller than dense (%lld); without word embeddings %.1fx; "
             "%d rank%s on %s, device %s\n",
             run->recipe.name, (long long)parameters, (double)dense / (double)parameters,
             (long long)dense, (double)(dense - embedding) / (double)(parameters - embedding),
             run->world.size, run->world.size > 1 ? "s" : "",
-            run->world.size > 1 ? hosts : run->world.host, run->device->name);
+            run->world.size > 1 ? hosts : run->world.host, device);
 }
 
 static tt_status build(tt_trainer *trainer, tt_error *error)
 {
     tt_run *run = trainer->run;
-    TT_TRY(tt_run_open_device(run, error));
     TT_TRY(tt_run_read_vocabulary(run, error));
     TT_TRY(tt_run_build_model(run, true, error));
     return start_state(trainer, error);
@@ -281,6 +283,8 @@ static tt_status set_up(tt_trainer *trainer, char **arguments, int count,
     bool writes = world->rank == 0 && !options->check_only;
     char hosts[1024];
     TT_TRY(tt_run_read_recipe(run, arguments[0], arguments + 1, count - 1, error));
+    TT_TRY(tt_world_agree(world, tt_run_open_device(run, error), error));
+    TT_TRY(tt_run_connect(run, error));
     TT_TRY(tt_world_agree(world, build(trainer, error), error));
     TT_TRY(tt_world_same(world, "the number of parameters", (uint64_t)run->model.parameters.total,
                          error));

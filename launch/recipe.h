@@ -29,11 +29,7 @@ enum {
     TT_RECIPE_RANKS = 2 * TT_RECIPE_MODES - 1,
 };
 
-typedef enum {
-    TT_RECIPE_DEVICE_AUTO,
-    TT_RECIPE_DEVICE_CPU,
-    TT_RECIPE_DEVICE_CUDA
-} tt_recipe_device;
+typedef enum { TT_RECIPE_GRAPH_ON, TT_RECIPE_GRAPH_OFF } tt_recipe_graph;
 
 /* Sizes that a preset fills in where the recipe is silent. */
 typedef enum {
@@ -164,7 +160,11 @@ typedef struct {
     char name[TT_RECIPE_TEXT];
     int64_t seed;
     char output[TT_RECIPE_TEXT]; /* the run's folder */
-    tt_recipe_device device;
+    tt_device_kind device;
+    tt_precision precision;
+    tt_recipe_graph graph;           /* whether a GPU is given a step as one captured graph */
+    tt_type reduce_precision;        /* of gradients on their way between GPUs */
+    bool share_device;               /* several ranks may have one GPU */
     int64_t threads;                 /* a rank; 0: automatic */
     char initialize[TT_RECIPE_TEXT]; /* checkpoint folder whose weights alone are taken; "": none */
     int64_t nonfinite_limit;         /* skipped steps in a row that stop the run */

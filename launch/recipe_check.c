@@ -136,9 +136,20 @@ static tt_status check_phase(const tt_recipe *recipe, uint64_t number, tt_error 
     return TT_OK;
 }
 
+static tt_status check_precision(const tt_recipe *recipe, tt_error *error)
+{
+    if (recipe->device == TT_DEVICE_CPU && recipe->precision != TT_PRECISION_F32) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "precision: expected f32 with device cpu, found %s",
+                            recipe->precision == TT_PRECISION_BF16 ? "bf16" : "tf32");
+    }
+    return TT_OK;
+}
+
 tt_status tt_recipe_check(const tt_recipe *recipe, tt_error *error)
 {
     TT_TRY(tt_recipe_fields_check(tt_recipe_fields, recipe, "", error));
+    TT_TRY(check_precision(recipe, error));
     TT_TRY(check_model(&recipe->model, error));
     for (int i = 0; i < TT_RECIPE_MAP_COUNT; i++) {
         TT_TRY(check_map(recipe, (tt_recipe_map_kind)i, error));

@@ -1,6 +1,9 @@
 #include "launch/recipe_schema.h"
 
 static const char *const device_names[] = {"auto", "cpu", "cuda", NULL};
+static const char *const precision_names[] = {"f32", "tf32", "bf16", NULL};
+static const char *const graph_names[] = {"on", "off", NULL};
+static const char *const reduce_names[] = {"f32", "bf16", NULL};
 static const char *const preset_names[] = {"none",      "small",      "six_encoder",
                                            "bert_base", "bert_large", NULL};
 static const char *const position_names[] = {"normal", "sinusoidal", NULL};
@@ -203,7 +206,16 @@ const tt_recipe_field tt_recipe_fields[] = {
     TEXT(tt_recipe, name, "of the run; empty: run"),
     INTEGER(tt_recipe, seed, 1, 0, 9007199254740992.0, "of initial weights, order and dropout"),
     TEXT(tt_recipe, output, "the run's folder; empty: runs/NAME"),
-    CHOICE(tt_recipe, device, TT_RECIPE_DEVICE_AUTO, device_names, "where to train"),
+    CHOICE(tt_recipe, device, TT_DEVICE_AUTO, device_names,
+           "where to train; auto: on a GPU where there is one"),
+    CHOICE(tt_recipe, precision, TT_PRECISION_F32, precision_names,
+           "of products; bf16: of activations too; tf32 and bf16 on a GPU only"),
+    CHOICE(tt_recipe, graph, TT_RECIPE_GRAPH_ON, graph_names,
+           "give a GPU each step as one captured graph; same numbers either way"),
+    CHOICE(tt_recipe, reduce_precision, TT_F32, reduce_names,
+           "of gradients on their way between GPUs"),
+    BOOLEAN(tt_recipe, share_device, false,
+            "let several ranks have one GPU (for trying things out: slow)"),
     INTEGER(tt_recipe, threads, 0, 0, 4096, "a rank; 0: automatic"),
     TEXT(tt_recipe, initialize, "checkpoint whose weights alone are taken"),
     INTEGER(tt_recipe, nonfinite_limit, 10, 1, 1e9, "skipped steps in a row that stop the run"),

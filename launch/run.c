@@ -6,6 +6,7 @@
 
 #include <glob.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -43,12 +44,36 @@ static int threads_for(const tt_run *run)
 
 tt_status tt_run_open_device(tt_run *run, tt_error *error)
 {
-    if (run->recipe.device == TT_RECIPE_DEVICE_CUDA) {
-        return tt_error_set(error, TT_INVALID_INPUT,
-                            "device: cuda: this build has the CPU device only; use device: cpu or "
-                            "auto");
+    const tt_recipe *recipe = &run->recipe;
+    tt_device_options options = {.kind = recipe->device,
+                                 .precision = recipe->precision,
+                                 .threads = threads_for(run),
+                                 .local_rank = run->world.local_rank,
+                                 .local_ranks = run->world.local_size,
+                                 .share = recipe->share_device};
+    return tt_device_create(&options, &run->device, &run->no_gpu, error);
+}
+
+tt_status tt_run_connect(tt_run *run, tt_error *error)
+{
+    tt_collectives_options options = {.transport = run->recipe.share_device ? TT_TRANSPORT_MPI
+                                                                            : TT_TRANSPORT_AUTO,
+                                      .gradients = run->recipe.reduce_precision};
+    return tt_collectives_create(&run->world, run->device, &options, &run->collectives, error);
+}
+
+void tt_run_describe_device(const tt_run *run, char *text, size_t size)
+{
+    static const char *const precisions[] = {"f32", "tf32", "bf16"};
+    const tt_device *device = run->device;
+    int used = snprintf(text, size, "%s", device->name);
+    if (device->hardware[0] && used >= 0 && (size_t)used < size) {
+        snprintf(text + used, size - (size_t)used, " (%s), %s, %s", device->hardware,
+                 precisions[run->recipe.precision],
+                 run->world.size > 1 ? tt_collectives_describe(run->collectives) : "one rank");
+    } else if (run->no_gpu.message[0] && used >= 0 && (size_t)used < size) {
+        snprintf(text + used, size - (size_t)used, " (%s)", run->no_gpu.message);
     }
-    return tt_device_create_cpu(threads_for(run), &run->device, error);
 }
 
 static tt_status read_tokenizer(tt_run *run, tt_error *error)
@@ -106,8 +131,13 @@ tt_status tt_run_build_model(tt_run *run, bool with_moments, tt_error *error)
 {
     TT_TRY(tt_model_recipe_configuration(&run->recipe, run->vocabulary_size, &run->configuration,
                                          error));
-    TT_TRY(tt_model_create_pretraining(&run->model, run->device, &run->configuration,
-                                       (uint64_t)run->recipe.seed, with_moments, error));
+    tt_status status = tt_model_create_pretraining(&run->model, run->device, &run->configuration,
+                                                   (uint64_t)run->recipe.seed, with_moments, error);
+    if (status == TT_OUT_OF_MEMORY) {
+        tt_error_append(error,
+                        "; a smaller model has room: lower tensor_train.rank or model.layers");
+    }
+    TT_TRY(status);
     run->model.encoder.seed = (uint64_t)run->recipe.seed;
     return TT_OK;
 }
@@ -117,6 +147,7 @@ void tt_run_close(tt_run *run)
     if (run->model.parameters.device) {
         tt_model_free(&run->model);
     }
+    tt_collectives_destroy(&run->collectives);
     tt_device_destroy(&run->device);
 }
 

@@ -4,7 +4,7 @@
 #define TT_LAUNCH_RUN_H
 
 #include "data/shard.h"
-#include "dist/world.h"
+#include "dist/collectives.h"
 #include "launch/recipe.h"
 #include "models/model.h"
 
@@ -12,6 +12,8 @@ typedef struct {
     tt_world world;
     tt_recipe recipe;
     tt_device *device;
+    tt_error no_gpu; /* why device auto passed over the GPU; "" where it did not */
+    tt_collectives *collectives;
     tt_configuration configuration;
     tt_model model;
     /* Of the tokenizer, or of the shards where the recipe names none. */
@@ -23,8 +25,12 @@ typedef struct {
 /* Reads the recipe on every rank and checks that all have the same one. */
 tt_status tt_run_read_recipe(tt_run *run, const char *path, char **overrides, int override_count,
                              tt_error *error);
-/* Opens the device with this rank's share of the machine's processors. */
+/* Opens the device: a GPU of this rank's own, or this rank's share of the machine's processors. */
 tt_status tt_run_open_device(tt_run *run, tt_error *error);
+/* Connects the ranks' devices. All ranks call it together, after every one has opened its own. */
+tt_status tt_run_connect(tt_run *run, tt_error *error);
+/* "cuda:0 (NVIDIA H200), bf16, NCCL 2.27.7", for a line of the log. */
+void tt_run_describe_device(const tt_run *run, char *text, size_t size);
 /* Vocabulary, hash and special ids from the tokenizer or the first phase's first shard. */
 tt_status tt_run_read_vocabulary(tt_run *run, tt_error *error);
 /* Configuration and model with fresh weights. */

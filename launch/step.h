@@ -2,46 +2,57 @@
  *
  *     load         batch into the step's input buffers; counts summed over ranks
  *     materialise  factors of all tensor trains
- *     micro-batches: forward, loss, backward
+ *     micro-batches: forward, loss, backward; on GPUs dense gradients that are final are summed
+ *                  over ranks beside the rest of the last backward pass
  *     contract     gradients of cores and diagonals
  *     all-reduce   cores, diagonals, dense rest and statistics in one flat buffer
  *     apply        check, clip, update
+ *     record       losses and the optimizer's state, on their way to the host
  *
  * Losses are sums, divided once by the counts of the whole step over all micro-batches and ranks;
  * so neither their number changes the result. Everything is allocated by create; a step allocates
- * nothing. */
+ * nothing.
+ *
+ * A device that works by itself is given a step and not waited for: the host may load and give the
+ * next one before it reads this one's record. Where the device captures work, the first step is
+ * given call by call, the second is captured from materialise to apply, and from then on the
+ * captured work is run as one; the numbers are the same to the bit. */
 #ifndef TT_LAUNCH_STEP_H
 #define TT_LAUNCH_STEP_H
 
-#include "core/optimizer.h"
-#include "data/loader.h"
+#include "dist/collectives.h"
 #include "dist/watchdog.h"
+#include "launch/step_inputs.h"
 #include "models/model.h"
 
+/* What comes back from the device after a step. */
 typedef struct {
-    int64_t rows;        /* sequences of this rank in a step */
-    int64_t micro_batch; /* of them at a time */
-    int64_t sequence_length;
-    int64_t max_predictions; /* of a sequence */
-} tt_step_sizes;
+    float statistics[TT_STATISTICS];
+    tt_step_state state;
+} tt_step_record;
+
+typedef struct {
+    double masked, sentences; /* masked positions, labelled sequences, over all ranks */
+} tt_step_counts;
 
 typedef struct {
     tt_model *model;
     tt_optimizer *optimizer; /* NULL: evaluation only */
     const tt_world *world;
+    tt_collectives *collectives; /* NULL in a world of one */
     tt_watchdog *watchdog; /* told what the step is at; NULL after create, set by who has one */
-    tt_step_sizes sizes;
+    bool captures; /* whether steps are captured; where create says so, it may be set to false */
+    tt_step_inputs inputs;
+    uint32_t first_sequence;  /* number of row 0 in the global batch */
+    tt_step_counts counts;    /* of the batch loaded last */
+    tt_step_counts evaluated; /* since begin_evaluation */
 
-    /* Device buffers of all rows of the step; masked positions are packed by micro-batch. */
-    int32_t *ids, *segments, *masked_rows, *masked_labels, *sentence_labels;
-    uint8_t *mask;
-    float *scales;          /* 1 / masked positions, 1 / labelled sequences */
-    int64_t *masked_counts; /* host: of each micro-batch */
-    int32_t *packing;       /* host: room to pack masked positions */
-    int64_t micro_batches;
-    uint32_t first_sequence;                      /* number of row 0 in the global batch */
-    double masked_total, sentence_total;          /* of the batch loaded last, over all ranks */
-    double evaluated_masked, evaluated_sentences; /* since begin_evaluation */
+    tt_graph *graph; /* the captured step; NULL before the second */
+    int64_t given;   /* steps given to the device */
+    /* Of the last steps, the newest at given - 1, modulo their number. */
+    tt_step_record *records[TT_TRANSFER_SLOTS]; /* pinned */
+    tt_step_counts record_counts[TT_TRANSFER_SLOTS];
+    int *early; /* by layer: which early range of the all-reduce ends with it, -1: none */
 } tt_step;
 
 /* What a step, or a number of evaluated batches, came to, over all ranks. */
@@ -53,9 +64,11 @@ typedef struct {
     bool finite;
 } tt_step_result;
 
-/* Plans the model for these sizes and allocates the inputs. */
+/* Plans the model and the collectives for these sizes and allocates the inputs. All ranks call it
+ * together; `collectives` may be NULL in a world of one. */
 tt_status tt_step_create(tt_step *step, tt_model *model, tt_optimizer *optimizer,
-                         const tt_world *world, const tt_step_sizes *sizes, tt_error *error);
+                         const tt_world *world, tt_collectives *collectives,
+                         const tt_step_sizes *sizes, tt_error *error);
 void tt_step_destroy(tt_step *step);
 
 /* What the ranks come to when they load a batch. */
@@ -77,10 +90,15 @@ tt_status tt_step_next(tt_step *step, tt_loader *loader, tt_batch **batch, bool 
  * are then in the model's parameters, the same on every rank. */
 void tt_step_gradients(tt_step *step);
 
-/* The whole step. `number`: attempted steps in the run so far, which dropout counts; `phase_step`:
- * in the phase, which the learning rate follows. */
+/* Gives the whole step to the device. `number`: attempted steps in the run so far, which dropout
+ * counts; `phase_step`: in the phase, which the learning rate follows. */
 void tt_step_run(tt_step *step, int64_t number, int64_t phase_step);
+/* Waits for the step given last, or for the one before it, and says what it came to. */
 tt_step_result tt_step_read(tt_step *step);
+tt_step_result tt_step_read_earlier(tt_step *step);
+/* Whether device and collectives did what they were given so far; what still runs is not waited
+ * for. */
+tt_status tt_step_check(tt_step *step, tt_error *error);
 
 /* Evaluation: begin, then for each batch load and evaluate, then read. No dropout, no gradients. */
 void tt_step_begin_evaluation(tt_step *step);

@@ -46,8 +46,8 @@ static void announce_phase(const tt_trainer *trainer)
         "%lld), %lld sequences in %d shard%s (%s%s, fingerprint %016llx), %.2f epochs\n",
         phase->name, (long long)phase->steps, (long long)phase->global_batch,
         (long long)phase->sequence_length, run->world.size, run->world.size > 1 ? "s" : "",
-        (long long)step->micro_batches, step->micro_batches > 1 ? "es" : "",
-        (long long)step->sizes.micro_batch, (long long)rows, trainer->train_paths.count,
+        (long long)step->inputs.micro_batches, step->inputs.micro_batches > 1 ? "es" : "",
+        (long long)step->inputs.sizes.micro_batch, (long long)rows, trainer->train_paths.count,
         trainer->train_paths.count > 1 ? "s" : "", trainer->train_paths.items[0],
         trainer->train_paths.count > 1 ? ", ..." : "",
         (unsigned long long)trainer->state.data_fingerprint,
@@ -67,7 +67,9 @@ static tt_status create_step(tt_trainer *trainer, tt_error *error)
     tt_run *run = trainer->run;
     tt_optimizer_options options =
         tt_model_recipe_optimizer(&run->recipe, (int)trainer->state.phase);
-    TT_TRY(tt_optimizer_create(&run->model.parameters, &options, &trainer->optimizer, error));
+    tt_status status =
+        tt_optimizer_create(&run->model.parameters, &options, &trainer->optimizer, error);
+    TT_TRY(tt_world_agree(&run->world, status, error));
     tt_optimizer_restore(trainer->optimizer, (uint32_t)trainer->state.updates);
     int64_t rows = phase->global_batch / run->world.size;
     tt_step_sizes sizes = {.rows = rows,
@@ -76,8 +78,14 @@ static tt_status create_step(tt_trainer *trainer, tt_error *error)
                                               : rows,
                            .sequence_length = phase->sequence_length,
                            .max_predictions = phase->max_predictions};
-    return tt_step_create(&trainer->step, &run->model, trainer->optimizer, &run->world, &sizes,
-                          error);
+    status = tt_step_create(&trainer->step, &run->model, trainer->optimizer, &run->world,
+                            run->collectives, &sizes, error);
+    if (status == TT_OUT_OF_MEMORY) {
+        tt_error_append(error, "; lower phases.%lld.micro_batch (it is %lld)",
+                        (long long)trainer->state.phase, (long long)sizes.micro_batch);
+    }
+    trainer->step.captures = trainer->step.captures && run->recipe.graph == TT_RECIPE_GRAPH_ON;
+    return status;
 }
 
 static tt_status begin_phase(tt_trainer *trainer, tt_error *error)
@@ -95,7 +103,8 @@ static tt_status begin_phase(tt_trainer *trainer, tt_error *error)
     trainer->state.data_fingerprint = fingerprint;
     trainer->unigram_entropy = NAN;
     trainer->loss_watch = (tt_loss_watch){0};
-    TT_TRY(tt_world_agree(world, create_step(trainer, error), error));
+    TT_TRY(create_step(trainer, error));
+    trainer->unread = false;
     trainer->step.watchdog = trainer->watchdog;
     if (is_first_rank(trainer)) {
         announce_phase(trainer);
@@ -151,7 +160,9 @@ static const char *first_bad_gradient(const tt_trainer *trainer)
     return name ? name : "none (the loss alone)";
 }
 
-static tt_status note_result(tt_trainer *trainer, const tt_step_result *result, tt_error *error)
+/* `alone`: no later step has been given to the device, so that the gradients are this one's. */
+static tt_status note_result(tt_trainer *trainer, const tt_step_result *result, bool alone,
+                             tt_error *error)
 {
     tt_training_state *state = &trainer->state;
     const tt_recipe *recipe = &trainer->run->recipe;
@@ -168,8 +179,8 @@ static tt_status note_result(tt_trainer *trainer, const tt_step_result *result, 
             "ttrain: warning: step %lld skipped: loss or gradient is not finite (masked LM loss "
             "%g, next-sentence loss %g, first bad gradient: %s); %lld in a row, %lld in all\n",
             (long long)state->step, result->masked_lm_loss, result->next_sentence_loss,
-            first_bad_gradient(trainer), (long long)state->skipped_in_a_row,
-            (long long)state->skipped_steps);
+            alone ? first_bad_gradient(trainer) : "unknown, as the next step has begun",
+            (long long)state->skipped_in_a_row, (long long)state->skipped_steps);
     }
     if (state->skipped_in_a_row >= recipe->nonfinite_limit) {
         tt_error_set(
@@ -302,7 +313,7 @@ static tt_status log_step(tt_trainer *trainer, const tt_step_result *result, tt_
 
 /* --- the loop --- */
 
-static void count_step(tt_trainer *trainer, const tt_batch *batch, double seconds, double wait)
+static void count_step(tt_trainer *trainer, const tt_batch *batch)
 {
     tt_training_state *state = &trainer->state;
     const tt_recipe_phase *phase = phase_of(trainer);
@@ -314,8 +325,6 @@ static void count_step(tt_trainer *trainer, const tt_batch *batch, double second
     state->tokens += tokens;
     trainer->interval_steps++;
     trainer->interval_tokens += tokens;
-    trainer->interval_seconds += seconds;
-    trainer->interval_wait += wait;
 }
 
 /* While steps are skipped the weights may be what is wrong: they do not push good checkpoints out.
@@ -328,20 +337,53 @@ static bool saves(const tt_trainer *trainer, bool stopped)
             trainer->state.skipped_in_a_row == 0);
 }
 
+/* Whether the step that was given last is left to the device while the next one is prepared. Where
+ * something has to happen between the two it is waited for. */
+static bool runs_ahead(const tt_trainer *trainer, bool stopped)
+{
+    const tt_training_state *state = &trainer->state;
+    bool validates = trainer->validation_paths.count > 0 &&
+                     due(trainer->run->recipe.validation.interval, trainer);
+    return trainer->run->device->captures && state->phase_step > 1 &&
+           state->skipped_in_a_row == 0 && !validates && !saves(trainer, stopped);
+}
+
+/* What follows from a step's result. `alone`: the device has not been given the next step. */
+static tt_status take_result(tt_trainer *trainer, const tt_step_result *result, bool alone,
+                             tt_error *error)
+{
+    trainer->interval_seconds += tt_clock_seconds() - trainer->result_clock;
+    TT_TRY(tt_step_check(&trainer->step, error));
+    TT_TRY(note_result(trainer, result, alone, error));
+    check_first_loss(trainer, result);
+    check_spike(trainer, result);
+    TT_TRY(log_step(trainer, result, error));
+    trainer->result_clock = tt_clock_seconds();
+    return TT_OK;
+}
+
 /* One step with all that belongs to it. `stopped`: the run was asked to end. */
 static tt_status advance(tt_trainer *trainer, bool *stopped, tt_error *error)
 {
-    double begin = tt_clock_seconds();
     tt_batch *batch;
+    if (!trainer->unread) {
+        trainer->result_clock = tt_clock_seconds();
+    }
     *stopped = atomic_load(trainer->stop_signal) != 0;
     TT_TRY(tt_step_next(&trainer->step, trainer->loader, &batch, stopped, error));
     tt_step_run(&trainer->step, trainer->state.step, trainer->state.phase_step);
+    if (trainer->unread) {
+        tt_step_result earlier = tt_step_read_earlier(&trainer->step);
+        TT_TRY(take_result(trainer, &earlier, false, error));
+    }
+    count_step(trainer, batch);
+    trainer->interval_wait += batch->wait_seconds;
+    trainer->unread = runs_ahead(trainer, *stopped);
+    if (trainer->unread) {
+        return TT_OK;
+    }
     tt_step_result result = tt_step_read(&trainer->step);
-    count_step(trainer, batch, tt_clock_seconds() - begin, batch->wait_seconds);
-    TT_TRY(note_result(trainer, &result, error));
-    check_first_loss(trainer, &result);
-    check_spike(trainer, &result);
-    TT_TRY(log_step(trainer, &result, error));
+    TT_TRY(take_result(trainer, &result, true, error));
     if (!saves(trainer, *stopped)) {
         return TT_OK;
     }

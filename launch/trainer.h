@@ -35,10 +35,12 @@ typedef struct {
     tt_optimizer *optimizer;
     tt_step step;
     tt_loader *loader;
+    bool unread; /* the last step's result has not been read: the device may still be at it */
     tt_run_paths train_paths, validation_paths;
     tt_loss_watch loss_watch;
     /* Of the validation set's masked tokens, nats; NAN before it is known. */
     double unigram_entropy;
+    double result_clock; /* seconds: clock when the last result was dealt with */
     /* Since the last logged step. */
     double interval_seconds, interval_wait;
     int64_t interval_steps, interval_tokens;

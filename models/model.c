@@ -96,22 +96,18 @@ void tt_model_begin_step(tt_model *model)
 
 void tt_model_materialise(tt_model *model)
 {
+    tt_device *device = model->parameters.device;
+    device->range_push(device, "materialise");
     tt_parameters_round(&model->parameters);
     tt_train_set_materialise(&model->trains);
     tt_encoder_materialise(&model->encoder);
+    device->range_pop(device);
 }
 
-void tt_model_run(tt_model *model, const tt_model_inputs *inputs, bool backward)
+static void run_heads(tt_model *model, const tt_model_inputs *inputs, tt_matrix hidden,
+                      tt_matrix d_hidden)
 {
-    tt_device *device = model->parameters.device;
     float *statistics = tt_parameters_statistics(&model->parameters);
-    tt_matrix hidden = tt_encoder_forward(&model->encoder, &inputs->batch);
-    tt_matrix d_hidden = {0};
-    if (backward) {
-        d_hidden = tt_encoder_output_gradient(&model->encoder, &inputs->batch);
-        device->zero(device, d_hidden.data,
-                     tt_type_bytes(d_hidden.type, d_hidden.rows * d_hidden.columns));
-    }
     if (model->has_masked_lm) {
         tt_masked_lm_inputs masked = {.count = inputs->masked_count,
                                       .rows = inputs->masked_rows,
@@ -128,13 +124,35 @@ void tt_model_run(tt_model *model, const tt_model_inputs *inputs, bool backward)
                                        .correct_sum = statistics + TT_SENTENCE_CORRECT};
         tt_sentence_head_run(&model->sentence, &inputs->batch, &sentence, hidden, d_hidden);
     }
+}
+
+void tt_model_run(tt_model *model, const tt_model_inputs *inputs, bool backward)
+{
+    tt_device *device = model->parameters.device;
+    device->range_push(device, "encoder, forward");
+    tt_matrix hidden = tt_encoder_forward(&model->encoder, &inputs->batch);
+    device->range_pop(device);
+    tt_matrix d_hidden = {0};
     if (backward) {
+        d_hidden = tt_encoder_output_gradient(&model->encoder, &inputs->batch);
+        device->zero(device, d_hidden.data,
+                     tt_type_bytes(d_hidden.type, d_hidden.rows * d_hidden.columns));
+    }
+    device->range_push(device, "heads and losses");
+    run_heads(model, inputs, hidden, d_hidden);
+    device->range_pop(device);
+    if (backward) {
+        device->range_push(device, "encoder, backward");
         tt_encoder_backward(&model->encoder, &inputs->batch);
+        device->range_pop(device);
     }
 }
 
 void tt_model_end_step(tt_model *model)
 {
+    tt_device *device = model->parameters.device;
+    device->range_push(device, "contract");
     tt_encoder_contract(&model->encoder);
     tt_train_set_contract(&model->trains);
+    device->range_pop(device);
 }

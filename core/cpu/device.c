@@ -171,6 +171,7 @@ tt_status tt_device_create_cpu(int threads, tt_device **device, tt_error *error)
     tt_cpu_state *state = calloc(1, sizeof *state);
     if (created && state) {
         *created = (tt_device){.name = "cpu",
+                               .hardware = "",
                                .ops = &tt_cpu_ops,
                                .threads = settle_threads(threads),
                                .compute = TT_F32,

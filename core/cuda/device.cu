@@ -373,7 +373,9 @@ static void range_pop(tt_device *)
 static bool launches_print(tt_device *, FILE *stream)
 {
 #ifdef TTRAIN_SIMULATOR
-    simulator_launch_print(stream);
+    if (stream != nullptr) {
+        simulator_launch_print(stream);
+    }
     simulator_launch_reset();
     return true;
 #else
@@ -547,6 +549,7 @@ static void fill_device(tt_device *device, const tt_cuda_options *options)
     state->tf32 = options->tf32;
     snprintf(state->name, sizeof state->name, "cuda:%d", options->ordinal);
     device->name = state->name;
+    device->hardware = state->hardware;
     device->ops = &tt_cuda_ops;
     device->threads = 1;
     device->compute = options->compute;

@@ -118,7 +118,9 @@ static void run_case(tt_run *run, const form *kind, int64_t micro_batch, const c
     tt_optimizer_options options = tt_model_recipe_optimizer(&run->recipe, 0);
     tt_step_sizes sizes = {rows, micro_batch < rows ? micro_batch : rows, LENGTH, PREDICTIONS};
     require(tt_optimizer_create(parameters, &options, &optimizer, &error), &error);
-    require(tt_step_create(&step, &run->model, optimizer, &run->world, &sizes, &error), &error);
+    require(tt_step_create(&step, &run->model, optimizer, &run->world, run->collectives, &sizes,
+                           &error),
+            &error);
     make_batch(&batch, run->world.rank * rows, rows, kind->unmasked);
 
     summary found = {.total = parameters->total};
@@ -126,7 +128,8 @@ static void run_case(tt_run *run, const form *kind, int64_t micro_batch, const c
     tt_step_load(&step, &batch, false);
     tt_step_run(&step, 3, 3);
     tt_step_result result = tt_step_read(&step);
-    memcpy(gradients, parameters->gradients, (size_t)parameters->total * sizeof *gradients);
+    run->device->copy_out(run->device, gradients, parameters->gradients,
+                          (size_t)parameters->total * sizeof *gradients);
     found.masked_lm_loss = result.masked_lm_loss;
     found.next_sentence_loss = result.next_sentence_loss;
     found.gradient_norm = (double)result.gradient_norm;
@@ -158,9 +161,11 @@ static int run_rank(const char *folder)
                                 &error),
                 &error);
         require(tt_run_open_device(&run, &error), &error);
+        require(tt_run_connect(&run, &error), &error);
         for (int j = 0; j < MICRO_BATCHES; j++) {
             run_case(&run, &forms[i], micro_batches[j], folder);
         }
+        tt_collectives_destroy(&run.collectives);
         tt_device_destroy(&run.device);
     }
     tt_world_leave(&run.world);

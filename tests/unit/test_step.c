@@ -43,7 +43,7 @@ static tt_status try_fixture(fixture *f, const tt_configuration *configuration,
     if (options) {
         TT_TRY(tt_optimizer_create(&f->model.parameters, options, &f->optimizer, error));
     }
-    return tt_step_create(&f->step, &f->model, f->optimizer, &alone, &small_sizes, error);
+    return tt_step_create(&f->step, &f->model, f->optimizer, &alone, NULL, &small_sizes, error);
 }
 
 /* `options` NULL: for evaluation only. */
@@ -400,6 +400,67 @@ static void test_step_number(void **state)
     free_fixture(&f);
 }
 
+/* --- captured steps -------------------------------------------------------------------------- */
+
+enum { CAPTURED_STEPS = 5 };
+
+/* Steps that follow each other, every other one's result read only while the next one runs. */
+static void run_steps(const tt_configuration *configuration, bool captures,
+                      tt_step_result results[CAPTURED_STEPS], float **values, size_t *value_bytes)
+{
+    tt_optimizer_options options = options_for(false, 1e-2);
+    options.schedule.kind = TT_SCHEDULE_LINEAR;
+    options.total_steps = 2 * CAPTURED_STEPS;
+    fixture f;
+    make_fixture(&f, configuration, &options);
+    f.step.captures = f.step.captures && captures;
+    for (int i = 0; i < CAPTURED_STEPS; i++) {
+        small_batch made;
+        small_batch_make(&made, i == 2 ? NULL : small_masked_counts, (uint64_t)i);
+        assert_int_equal(tt_step_load(&f.step, &made.batch, false), TT_STEP_GO_ON);
+        tt_step_run(&f.step, i, i);
+        if (i % 2 == 1) {
+            results[i - 1] = tt_step_read_earlier(&f.step);
+            results[i] = tt_step_read(&f.step);
+        }
+    }
+    results[CAPTURED_STEPS - 1] = tt_step_read(&f.step);
+    tt_error error = {0};
+    small_succeed(tt_step_check(&f.step, &error), &error);
+    const tt_parameters *parameters = &f.model.parameters;
+    *value_bytes = (size_t)parameters->total * sizeof(float);
+    *values = malloc(*value_bytes);
+    f.device->copy_out(f.device, *values, parameters->values, *value_bytes);
+    assert_int_equal(f.step.graph != NULL, f.device->captures && captures);
+    free_fixture(&f);
+}
+
+/* A step of the device's own and one given call by call have the same bits. */
+static void test_captured_step(void **state)
+{
+    (void)state;
+    const tt_form forms[] = {TT_DENSE, TT_TENSOR_TRAIN};
+    for (int i = 0; i < 2; i++) {
+        tt_configuration configuration = small_configuration(forms[i]);
+        tt_step_result captured[CAPTURED_STEPS], given[CAPTURED_STEPS];
+        float *captured_values, *given_values;
+        size_t value_bytes;
+        run_steps(&configuration, true, captured, &captured_values, &value_bytes);
+        run_steps(&configuration, false, given, &given_values, &value_bytes);
+        for (int j = 0; j < CAPTURED_STEPS; j++) {
+            assert_true(captured[j].masked_lm_loss == given[j].masked_lm_loss);
+            assert_true(captured[j].next_sentence_loss == given[j].next_sentence_loss);
+            assert_true(captured[j].gradient_norm == given[j].gradient_norm);
+            assert_true(captured[j].masked_count == given[j].masked_count);
+            assert_true(captured[j].learning_rate[0] == given[j].learning_rate[0]);
+            assert_true(j == 0 || captured[j].learning_rate[0] != captured[j - 1].learning_rate[0]);
+        }
+        assert_memory_equal(captured_values, given_values, value_bytes);
+        free(captured_values);
+        free(given_values);
+    }
+}
+
 /* --- memory ---------------------------------------------------------------------------------- */
 
 static void *(*real_allocate)(tt_device *device, size_t bytes);
@@ -422,10 +483,15 @@ static void test_no_allocation_in_a_step(void **state)
         fixture f;
         make_fixture(&f, &configuration, &options);
         small_batch_make(&made, small_masked_counts, 1);
+        if (f.device->captures) { /* the first step brings the device's tables up */
+            train(&f, &made.batch, 0);
+            evaluate(&f, &made.batch, &made.batch);
+        }
         real_allocate = f.device->allocate;
         allocations = allocations_allowed = 0;
         f.device->allocate = counting_allocate;
-        train(&f, &made.batch, 0);
+        train(&f, &made.batch, 1);
+        train(&f, &made.batch, 2);
         evaluate(&f, &made.batch, &made.batch);
         assert_int_equal(allocations, 0);
         f.device->allocate = real_allocate;
@@ -465,7 +531,7 @@ int main(void)
         cmocka_unit_test(test_adamw_learns),     cmocka_unit_test(test_lamb_learns),
         cmocka_unit_test(test_non_finite),       cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_step_number),      cmocka_unit_test(test_no_allocation_in_a_step),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_no_memory),        cmocka_unit_test(test_captured_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,227 @@
+/* Training on GPUs, which are simulated ones here: the same losses as on the CPU, the same bits
+ * with and without captured steps and whatever order the simulator runs threads and streams in, and
+ * what goes wrong said in one line. A build for the CPU alone shows that it says what it lacks. */
+#include "support/training.h"
+
+#include <math.h>
+
+enum { GPU_STEPS = 10 };
+
+/* Two phases, so that a step is captured twice; validation and a checkpoint in between;
+ * micro-batches of unequal size. */
+#define SHORT                                                                                      \
+    "phases.0.steps=6", "phases.1.steps=4", "phases.0.micro_batch=3", "validation.interval=5",     \
+        "validation.batches=1", "checkpoint.interval=0"
+
+static UNUSED void expect_refused(const training *run, const char *fragment)
+{
+    program started = start_training(run);
+    training_end end = end_training(&started, FAILURE_SECONDS);
+    expect_training_failure(&end, fragment);
+    free(end.log);
+}
+
+#define REFUSED(fragment, ...) expect_refused(&(training){__VA_ARGS__}, fragment)
+
+#ifdef TTRAIN_SIMULATOR
+
+#define ONE_GPU "TTRAIN_SIMULATOR_DEVICES=1"
+#define FOUR_GPUS "TTRAIN_SIMULATOR_DEVICES=4"
+
+/* Losses of all steps, and those of validation, of two runs. */
+static void expect_near(const char *output, const char *expected, double tolerance)
+{
+    static const char *const keys[] = {"masked_lm_loss", "next_sentence_loss"};
+    for (int line = 1; line <= GPU_STEPS; line++) {
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+            double found = metric(output, line, keys[i]), right = metric(expected, line, keys[i]);
+            if (!(fabs(found - right) <= tolerance * fabs(right))) {
+                fail_msg("%s of step %d: expected %.9g within %g, found %.9g", keys[i], line, right,
+                         tolerance, found);
+            }
+        }
+    }
+}
+
+static void expect_log_of(const training *run, const char *fragment)
+{
+    training_end end = run_training(run);
+    if (end.status != 0 || !strstr(end.log, fragment)) {
+        fail_msg("expected status 0 and \"%s\", found status %d and:\n%s", fragment, end.status,
+                 end_of(end.log));
+    }
+    free(end.log);
+}
+
+#define EXPECT_LOG(fragment, ...) expect_log_of(&(training){__VA_ARGS__}, fragment)
+
+static void test_four_gpus_train_as_the_cpu_does(void **state)
+{
+    (void)state;
+    TRAIN(.arguments = {"device=cpu", "output=cpu", SHORT});
+    TRAIN(.ranks = 4, .arguments = {"device=cuda", "output=captured", SHORT},
+          .environment = {FOUR_GPUS});
+    expect_near("captured", "cpu", 1e-4);
+    TRAIN(.ranks = 4, .arguments = {"device=cuda", "graph=off", "output=eager", SHORT},
+          .environment = {FOUR_GPUS});
+    expect_same_metrics("eager", "captured");
+}
+
+static void test_dense_model_sums_early(void **state)
+{
+    (void)state;
+    TRAIN(.arguments = {"device=cpu", "output=dense_cpu", "tensor_train.form=dense", SHORT});
+    TRAIN(.ranks = 2,
+          .arguments = {"device=cuda", "output=dense_gpu", "tensor_train.form=dense", SHORT},
+          .environment = {FOUR_GPUS});
+    expect_near("dense_gpu", "dense_cpu", 1e-4);
+}
+
+static void test_any_order_gives_the_same_bits(void **state)
+{
+    (void)state;
+    static const char *const seeds[] = {"TTRAIN_SIMULATOR_SEED=2", "TTRAIN_SIMULATOR_SEED=3"};
+    TRAIN(.ranks = 2, .arguments = {"output=seed1", SHORT},
+          .environment = {FOUR_GPUS, "TTRAIN_SIMULATOR_SEED=1"});
+    for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
+        scratch_remove(scratch_path("seeded"));
+        TRAIN(.ranks = 2, .arguments = {"output=seeded", SHORT},
+              .environment = {FOUR_GPUS, seeds[i]});
+        expect_same_metrics("seeded", "seed1");
+    }
+}
+
+static void test_bf16(void **state)
+{
+    (void)state;
+    TRAIN(.arguments = {"device=cpu", "output=bf16_cpu", SHORT});
+    TRAIN(.ranks = 2,
+          .arguments = {"precision=bf16", "reduce_precision=bf16", "output=bf16", SHORT},
+          .environment = {FOUR_GPUS});
+    expect_near("bf16", "bf16_cpu", 2e-2);
+    TRAIN(.ranks = 2,
+          .arguments = {"precision=bf16", "reduce_precision=bf16", "graph=off", "output=bf16_eager",
+                        SHORT},
+          .environment = {FOUR_GPUS});
+    expect_same_metrics("bf16_eager", "bf16");
+}
+
+static void test_resumed_run_is_exact(void **state)
+{
+    (void)state;
+    TRAIN(.arguments = {"output=whole", SHORT}, .environment = {ONE_GPU});
+    TRAIN(.arguments = {"output=parts", SHORT, "phases.1.steps=1", "checkpoint.interval=4"},
+          .environment = {ONE_GPU});
+    scratch_remove(scratch_path("parts/checkpoints/step_00000007"));
+    scratch_remove(scratch_path("parts/checkpoints/step_00000006"));
+    TRAIN(.arguments = {"output=parts", SHORT, "--resume"}, .environment = {ONE_GPU});
+    expect_same_metrics("parts", "whole");
+}
+
+static void test_choice_of_a_device(void **state)
+{
+    (void)state;
+    EXPECT_LOG("device cuda:0 (", .arguments = {"output=auto", "--check"},
+               .environment = {ONE_GPU});
+    EXPECT_LOG("device cpu (no CUDA device: ", .arguments = {"output=auto", "--check"},
+               .environment = {"TTRAIN_SIMULATOR_DEVICES=0"});
+    EXPECT_LOG("device cpu\n", .arguments = {"device=cpu", "output=auto", "--check"},
+               .environment = {ONE_GPU});
+    EXPECT_LOG("MPI through host memory", .ranks = 2,
+               .arguments = {"share_device=true", "output=auto", "--check"},
+               .environment = {ONE_GPU});
+}
+
+static void test_bad_situations(void **state)
+{
+    (void)state;
+    REFUSED("device: cuda: no CUDA device: the driver shows none", .arguments = {"device=cuda"},
+            .environment = {"TTRAIN_SIMULATOR_DEVICES=0"});
+    REFUSED("device: cuda: no CUDA device: this machine has no NVIDIA driver",
+            .arguments = {"device=cuda"}, .environment = {"TTRAIN_SIMULATOR_DRIVER=0"});
+    REFUSED("device: cuda: no CUDA device: the NVIDIA driver is too old",
+            .arguments = {"device=cuda"}, .environment = {"TTRAIN_SIMULATOR_DRIVER=11040"});
+    REFUSED("device: auto: 2 ranks on this host, but 1 CUDA device", .ranks = 2,
+            .environment = {ONE_GPU});
+    REFUSED("precision: bf16: the CPU device computes in f32 alone (no CUDA device",
+            .arguments = {"precision=bf16"}, .environment = {"TTRAIN_SIMULATOR_DEVICES=0"});
+    REFUSED("has no bf16", .arguments = {"precision=bf16"},
+            .environment = {ONE_GPU, "TTRAIN_SIMULATOR_COMPUTE_CAPABILITY=7.0"});
+}
+
+static void test_too_little_memory(void **state)
+{
+    (void)state;
+    REFUSED("MiB free; a smaller model has room: lower tensor_train.rank or model.layers",
+            .arguments = {"model.hidden_size=2048", "tensor_train.form=dense"},
+            .environment = {ONE_GPU, "TTRAIN_SIMULATOR_MEMORY=96"});
+    REFUSED("no memory for activations: ",
+            .arguments = {"phases.0.global_batch=512", "model.hidden_size=256"},
+            .environment = {ONE_GPU, "TTRAIN_SIMULATOR_MEMORY=128"});
+    REFUSED("lower phases.0.micro_batch (it is 512)",
+            .arguments = {"phases.0.global_batch=512", "model.hidden_size=256"},
+            .environment = {ONE_GPU, "TTRAIN_SIMULATOR_MEMORY=128"});
+}
+
+/* Each rank is told another version of NCCL. */
+static void test_versions_of_nccl_differ(void **state)
+{
+    (void)state;
+    static const char script[] = "#!/bin/sh\n"
+                                 "export TTRAIN_SIMULATOR_NCCL_VERSION=2220$OMPI_COMM_WORLD_RANK\n"
+                                 "exec \"$@\"\n";
+    write_script("other_nccl", script);
+    REFUSED("NCCL", .ranks = 2, .wrapper = "other_nccl", .environment = {FOUR_GPUS});
+}
+
+static void test_launches_are_counted(void **state)
+{
+    (void)state;
+    program_call call = {
+        .arguments = {TTRAIN_PROGRAM, "bench", "step", "recipe.yaml", "--launches", "--batch", "4"},
+        .environment = {ONE_GPU}};
+    program started = program_start(&call);
+    assert_int_equal(program_wait(&started, TRAINING_SECONDS), 0);
+    char *text = scratch_read(started.output, NULL);
+    assert_non_null(strstr(text, "launches of a step: one graph of "));
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_four_gpus_train_as_the_cpu_does),
+        cmocka_unit_test(test_dense_model_sums_early),
+        cmocka_unit_test(test_any_order_gives_the_same_bits),
+        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_resumed_run_is_exact),
+        cmocka_unit_test(test_choice_of_a_device),
+        cmocka_unit_test(test_bad_situations),
+        cmocka_unit_test(test_too_little_memory),
+        cmocka_unit_test(test_versions_of_nccl_differ),
+        cmocka_unit_test(test_launches_are_counted),
+    };
+    return cmocka_run_group_tests(tests, training_setup, scratch_teardown);
+}
+
+#else
+
+static void test_what_the_cpu_lacks(void **state)
+{
+    (void)state;
+#ifndef TTRAIN_CUDA
+    REFUSED("device: cuda: this build has the CPU device only", .arguments = {"device=cuda"});
+    REFUSED("precision: bf16: the CPU device computes in f32 alone",
+            .arguments = {"device=auto", "precision=bf16"});
+#endif
+    REFUSED("precision: expected f32 with device cpu, found bf16",
+            .arguments = {"device=cpu", "precision=bf16"});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_the_cpu_lacks)};
+    return cmocka_run_group_tests(tests, training_setup, scratch_teardown);
+}
+
+#endif
