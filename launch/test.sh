@@ -11,7 +11,7 @@ usage() {
     echo "fuzzers, 20 s each."
     echo "  --fast         the plain build, its tests and the format check only"
     echo "  --label LABEL  tests with this CTest label only, and no checks of the source:"
-    echo "                 unit, ops, reference, mpi, end_to_end, interop or fuzz"
+    echo "                 unit, ops, reference, mpi, end_to_end, interop, fuzz or simulator"
     echo
     echo "TTRAIN_INTEROP_TORCH=1 also installs PyTorch (large), for the tests against it."
 }
@@ -105,12 +105,12 @@ check_format() {
     sources | xargs -d '\n' clang-format-14 --dry-run --Werror
 }
 
-# clang-tidy reads the flags of the build, less those that only gcc knows.
+# clang-tidy reads what build/cpu compiles, with its flags less those that only gcc knows.
 check_tidy() {
     mkdir -p build/tidy
     sed -e 's/ -fno-trapping-math//' build/cpu/compile_commands.json \
         >build/tidy/compile_commands.json
-    sources | grep '\.c\(pp\)\?$' | grep -v '^tests/fuzz/fuzz_' |
+    sed -n 's/^ *"file": "\(.*\)",\?$/\1/p' build/tidy/compile_commands.json | sort -u |
         xargs -d '\n' -n 1 -P "$cores" clang-tidy-14 -p build/tidy --quiet \
             --extra-arg=-Wno-unknown-warning-option 2>/dev/null
 }
@@ -166,6 +166,13 @@ sanitized_suite() {
     fi
 }
 
+# The CUDA sources, run on the CPU by tests/simulator/.
+simulated_suite() {
+    if stage "build/simulator" build simulator simulator; then
+        stage "tests on the simulated GPU" suite simulator --label-regex '^simulator$' || true
+    fi
+}
+
 source_checks() {
     if command -v clang-format-14 >/dev/null; then
         stage "format (clang-format 14)" check_format || true
@@ -203,7 +210,7 @@ cuda_checks() {
         leave_out "CUDA" "no CUDA Toolkit (nvcc)"
         return
     fi
-    stage "build/cuda" build cuda || return 0
+    stage "build/cuda" build cuda cuda || return 0
     stage "registers and memory of kernels" kernel_resources || true
     if command -v nvidia-smi >/dev/null; then
         stage "tests on the GPU" suite cuda --label-regex '^cuda$' || true
@@ -234,12 +241,19 @@ if [[ "$(id -u)" == 0 ]]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
-plain_suite
+if [[ "$label" != simulator ]]; then
+    plain_suite
+fi
 if $fast; then
-    leave_out "tests under sanitizers, fuzzers" "--fast"
+    leave_out "tests under sanitizers and on the simulated GPU, fuzzers" "--fast"
 else
-    sanitized_suite asan
-    sanitized_suite ubsan
+    if [[ "$label" != simulator ]]; then
+        sanitized_suite asan
+        sanitized_suite ubsan
+    fi
+    if [[ -z "$label" || "$label" == simulator ]]; then
+        simulated_suite
+    fi
 fi
 if [[ -z "$label" ]]; then
     source_checks
