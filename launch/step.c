@@ -50,7 +50,7 @@ static tt_status plan_collectives(tt_step *step, tt_error *error)
         }
     }
     status = tt_world_agree(step->world, status, error);
-    if (status == TT_OK && step->collectives) {
+    if (status == TT_OK && step->early && ranges && step->collectives) {
         /* Through MPI nothing starts early. */
         bool any = tt_collectives_captures(step->collectives) && parameters->device->captures;
         tt_gradient_plan plan = {.gradients = parameters->gradients,

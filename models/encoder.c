@@ -403,25 +403,29 @@ static void list_maps(tt_encoder *encoder, const size_t *offsets)
     }
 }
 
-static tt_status plan_maps(tt_encoder *encoder, tt_error *error)
+static bool allocate_map_lists(tt_encoder_plan *plan, size_t layers, size_t heads)
 {
-    tt_encoder_plan *plan = encoder->plan;
-    size_t layers = (size_t)encoder->configuration.layers;
-    size_t heads = (size_t)encoder->configuration.heads;
-    tt_arena_init(&plan->maps, encoder->device);
-    size_t *offsets = calloc(4 * layers, sizeof *offsets);
     plan->map_products = calloc(2 * layers * heads, sizeof *plan->map_products);
     plan->map_backward = calloc(4 * layers * heads, sizeof *plan->map_backward);
     plan->bias_in = calloc(3 * layers, sizeof *plan->bias_in);
     plan->bias_out = calloc(3 * layers, sizeof *plan->bias_out);
-    tt_status status = TT_OK;
-    if (!offsets || !plan->map_products || !plan->map_backward || !plan->bias_in ||
-        !plan->bias_out) {
-        status = tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for the plan of thin attention");
-    } else {
-        reserve_maps(encoder, offsets);
-        status = tt_arena_allocate(&plan->maps, "the maps of thin attention", error);
+    return plan->map_products && plan->map_backward && plan->bias_in && plan->bias_out;
+}
+
+static tt_status plan_maps(tt_encoder *encoder, tt_error *error)
+{
+    tt_encoder_plan *plan = encoder->plan;
+    size_t layers = (size_t)encoder->configuration.layers;
+    tt_arena_init(&plan->maps, encoder->device);
+    size_t *offsets = calloc(4 * layers, sizeof *offsets);
+    bool complete =
+        allocate_map_lists(plan, layers, (size_t)encoder->configuration.heads) && offsets;
+    if (!complete) {
+        free(offsets);
+        return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for the plan of thin attention");
     }
+    reserve_maps(encoder, offsets);
+    tt_status status = tt_arena_allocate(&plan->maps, "the maps of thin attention", error);
     if (status == TT_OK) {
         list_maps(encoder, offsets);
     }
