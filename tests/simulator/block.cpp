@@ -174,11 +174,11 @@ void provide_signal_stack()
 /* The body of every stack: threads of blocks, one after the other, for ever. */
 void stack_main()
 {
-    worker *at = self;
-    fiber_started(&at->scheduler);
+    fiber *const own = self->current->stack;
+    fiber_started(&self->scheduler);
     for (;;) {
+        worker *at = self;
         at->work->invoke(at->work->arguments.get());
-        fiber *own = at->current->stack;
         at->thread_ended();
         fiber *to = at->take_next(own);
         if (to != own) {
@@ -458,7 +458,7 @@ void worker::finish_meeting(gpu_warp *warp, int number)
         }
         warp_matrix *operands[lanes];
         for (int i = 0; i < lanes; i++) {
-            operands[i] = reinterpret_cast<warp_matrix *>(first[i].value);
+            memcpy(&operands[i], &first[i].value, sizeof(uint64_t));
         }
         operands[0]->run(operands);
     } else {

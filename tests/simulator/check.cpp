@@ -420,9 +420,13 @@ inline void check_access(void *memory, unsigned int bytes, bool write, bool atom
     }
 }
 
+/* Of device and shared memory; how the compiler copies what the CPU holds is its own affair. */
 void check_aligned(void *memory, unsigned int bytes, bool write, const void *code)
 {
-    if (check_thread >= 0 && reinterpret_cast<uintptr_t>(memory) % bytes != 0) {
+    const uintptr_t at = reinterpret_cast<uintptr_t>(memory);
+    if (check_thread >= 0 && at % bytes != 0 &&
+        (at - reinterpret_cast<uintptr_t>(device().region) < device().bytes ||
+         at - reinterpret_cast<uintptr_t>(shared.begin) < shared.bytes)) {
         simulator_fail("%s %u bytes at %p, which is not a multiple of that%s",
                        write ? "writes" : "reads", bytes, memory, code_place(code).c_str());
     }

@@ -18,9 +18,10 @@ void read_capability(device_model *model)
     if (text == nullptr || *text == '\0') {
         return;
     }
-    char rest = 0;
-    if (sscanf(text, "%d.%d%c", &model->major, &model->minor, &rest) != 2 || model->major < 1 ||
-        model->minor < 0) {
+    char *point = nullptr, *end = nullptr;
+    model->major = static_cast<int>(strtol(text, &point, 10));
+    model->minor = *point == '.' ? static_cast<int>(strtol(point + 1, &end, 10)) : -1;
+    if (model->major < 1 || model->minor < 0 || *end != '\0') {
         simulator_fail("environment TTRAIN_SIMULATOR_COMPUTE_CAPABILITY: expected a number like "
                        "9.0, found \"%s\"",
                        text);

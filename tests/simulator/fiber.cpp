@@ -120,7 +120,7 @@ void fiber_create(fiber *created, void (*entry)(), unsigned int color)
         const std::lock_guard<std::mutex> held(stacks_lock);
         stacks().push_back(static_cast<char *>(memory));
     }
-    char *top = created->stack + fiber_stack_bytes - (color % 61) * 192;
+    char *top = created->stack + fiber_stack_bytes - static_cast<size_t>(color % 61) * 192;
     top -= reinterpret_cast<uintptr_t>(top) % 64;
 #if SIMULATOR_OWN_SWITCH
     void **frame = reinterpret_cast<void **>(top) - 4 - saved_words;
