@@ -7,8 +7,8 @@ usage() {
     echo "Usage: launch/test.sh [--fast] [--label LABEL]"
     echo
     echo "Installs what the tests need, builds with warnings as errors, and runs: every test; the same"
-    echo "under AddressSanitizer and UndefinedBehaviorSanitizer; the format and clang-tidy checks; the"
-    echo "fuzzers, 20 s each."
+    echo "under AddressSanitizer and UndefinedBehaviorSanitizer; the CUDA sources on a simulated GPU; the"
+    echo "format and clang-tidy checks; the fuzzers, 20 s each; where there is nvcc, the build for GPUs."
     echo "  --fast         the plain build, its tests and the format check only"
     echo "  --label LABEL  tests with this CTest label only, and no checks of the source:"
     echo "                 unit, ops, reference, mpi, end_to_end, interop, fuzz or simulator"
@@ -166,10 +166,17 @@ sanitized_suite() {
     fi
 }
 
-# The CUDA sources, run on the CPU by tests/simulator/.
+# The CUDA sources, run on the CPU by tests/simulator/. Whole models take it many minutes, so they
+# are run where they are asked for by label.
 simulated_suite() {
+    local selection=()
+    if [[ -z "$label" ]]; then
+        selection=(--label-exclude '^(reference|end_to_end)$' --exclude-regex '^test_(model|step)_')
+        leave_out "whole models on the simulated GPU" "many minutes; launch/test.sh --label simulator"
+    fi
     if stage "build/simulator" build simulator simulator; then
-        stage "tests on the simulated GPU" suite simulator --label-regex '^simulator$' || true
+        stage "tests on the simulated GPU" suite simulator --label-regex '^simulator$' \
+            "${selection[@]}" || true
     fi
 }
 
