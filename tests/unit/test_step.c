@@ -410,7 +410,7 @@ static void run_steps(const tt_configuration *configuration, bool captures,
 {
     tt_optimizer_options options = options_for(false, 1e-2);
     options.schedule.kind = TT_SCHEDULE_LINEAR;
-    options.total_steps = 2 * CAPTURED_STEPS;
+    options.total_steps = (int64_t)2 * CAPTURED_STEPS;
     fixture f;
     make_fixture(&f, configuration, &options);
     f.step.captures = f.step.captures && captures;
