@@ -119,6 +119,9 @@ tt_device *tt_suite_device(void)
 void tt_suite_begin_layer(tt_reference_check *check, const char *name)
 {
     tt_reference_check_begin(check, name, test_device_tolerance());
+    if (test_device_precision() != TEST_F32) {
+        check->single_floor = 2e-2;
+    }
 }
 
 void tt_suite_begin_model(tt_reference_check *check, const char *name)

@@ -102,7 +102,8 @@ static void check_parameter(small_run *run, const tt_batch *batch, int id, const
     double step = step_for(norm);
     expect_derivative(item->name, "along the gradient", derivative(run, batch, id, direction, step),
                       norm, step);
-    for (int64_t i = 0; i < 2; i++) {
+    int entries = test_device_is_simulated() && id % 4 != 0 ? 0 : 2; /* each takes four passes */
+    for (int64_t i = 0; i < entries; i++) {
         int64_t place = i == 0 ? largest : (i * 7919 + id) % item->count;
         memset(direction, 0, (size_t)item->count * sizeof *direction);
         direction[place] = 1.0;
@@ -444,6 +445,8 @@ static void test_empty_rows(void **state)
 
 enum {
     WIDE_VOCABULARY = 110000,
+    FEWER_WORDS = 1100, /* where a wide one takes too long, and more rows at a time */
+    CHUNK = 128,
     MASKED = 300,
     HIDDEN_ROWS = 20,
     HIDDEN = 4,
@@ -519,13 +522,16 @@ static void test_chunks(void **state)
 {
     (void)state;
     tt_configuration configuration = small_configuration(TT_DENSE);
-    configuration.vocabulary_size = WIDE_VOCABULARY;
+    configuration.vocabulary_size = test_device_is_cuda() ? FEWER_WORDS : WIDE_VOCABULARY;
     configuration.hidden_size = configuration.intermediate_size = HIDDEN;
     configuration.heads = configuration.layers = 1;
     small_run run;
     tt_error error = {0};
     small_run_create(&run, 1, &configuration, 0, 1);
     small_succeed(tt_masked_lm_head_plan(&run.model.masked_lm, MASKED, &error), &error);
+    if (test_device_is_cuda()) {
+        run.model.masked_lm.chunk = CHUNK;
+    }
     int32_t rows[MASKED], labels[MASKED];
     double hidden[STATES];
     float scale = 1.0f / MASKED;
@@ -533,7 +539,7 @@ static void test_chunks(void **state)
     tt_random_start(&random, 1, 1);
     for (int i = 0; i < MASKED; i++) {
         rows[i] = (int32_t)tt_random_below(&random, HIDDEN_ROWS);
-        labels[i] = (int32_t)tt_random_below(&random, WIDE_VOCABULARY);
+        labels[i] = (int32_t)tt_random_below(&random, (uint32_t)configuration.vocabulary_size);
         hidden[i % STATES] = tt_random_normal(&random);
     }
     run.device->copy_in(run.device, run.scales, &scale, sizeof scale);
