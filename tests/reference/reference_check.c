@@ -6,7 +6,6 @@
 
 typedef struct tt_reference_pending {
     char name[192];
-    bool single; /* a tensor of one number */
     double difference, norm;
 } tt_reference_pending;
 
@@ -33,7 +32,7 @@ void tt_reference_check_begin(tt_reference_check *check, const char *name, doubl
                                   .tolerance = tolerance,
                                   .loss_tolerance = tolerance,
                                   .gradient_tolerance = tolerance,
-                                  .single_floor = TT_REFERENCE_GRADIENT_FLOOR};
+                                  .gradient_floor = TT_REFERENCE_GRADIENT_FLOOR};
 }
 
 static void judge(tt_reference_check *check, const char *name, double difference, double norm,
@@ -50,7 +49,7 @@ static void judge(tt_reference_check *check, const char *name, double difference
     }
 }
 
-static void defer(tt_reference_check *check, const char *name, int64_t count, distance distance)
+static void defer(tt_reference_check *check, const char *name, distance distance)
 {
     size_t size = ((size_t)check->pending_count + 1) * sizeof(*check->pending);
     tt_reference_pending *grown = realloc(check->pending, size);
@@ -62,7 +61,6 @@ static void defer(tt_reference_check *check, const char *name, int64_t count, di
     check->pending = grown;
     tt_reference_pending *last = &grown[check->pending_count++];
     snprintf(last->name, sizeof(last->name), "%s", name);
-    last->single = count == 1;
     last->difference = distance.difference;
     last->norm = distance.norm;
     check->gradient_squares += distance.norm * distance.norm;
@@ -92,13 +90,13 @@ void tt_reference_check_loss(tt_reference_check *check, const char *name, double
 void tt_reference_check_gradient(tt_reference_check *check, const char *name,
                                  const double *expected, const float *found, int64_t count)
 {
-    defer(check, name, count, measure(expected, found, NULL, count));
+    defer(check, name, measure(expected, found, NULL, count));
 }
 
 void tt_reference_check_gradient_double(tt_reference_check *check, const char *name,
                                         const double *expected, const double *found, int64_t count)
 {
-    defer(check, name, count, measure(expected, NULL, found, count));
+    defer(check, name, measure(expected, NULL, found, count));
 }
 
 bool tt_reference_check_finish(tt_reference_check *check)
@@ -106,9 +104,8 @@ bool tt_reference_check_finish(tt_reference_check *check)
     double whole = sqrt(check->gradient_squares);
     for (int i = 0; i < check->pending_count; i++) {
         const tt_reference_pending *gradient = &check->pending[i];
-        double floor = gradient->single ? check->single_floor : TT_REFERENCE_GRADIENT_FLOOR;
-        judge(check, gradient->name, gradient->difference, fmax(gradient->norm, floor * whole),
-              check->tolerance);
+        judge(check, gradient->name, gradient->difference,
+              fmax(gradient->norm, check->gradient_floor * whole), check->tolerance);
     }
     if (check->pending_count > 0) {
         judge(check, "the whole gradient", sqrt(check->difference_squares), whole,

@@ -16,10 +16,9 @@ typedef struct {
     /* Of every tensor, of losses, and of the whole gradient as one tensor: all as begin sets them,
      * or changed after it. */
     double tolerance, loss_tolerance, gradient_tolerance;
-    /* A gradient of a single number is measured against the larger of itself and this fraction of
-     * the whole gradient's norm: where numbers are rounded coarsely, one alone may be the
-     * difference of large ones. As for other gradients after begin. */
-    double single_floor;
+    /* What a gradient is measured against at least, as a fraction of the whole gradient's norm:
+     * TT_REFERENCE_GRADIENT_FLOOR after begin. */
+    double gradient_floor;
     double gradient_squares;   /* of the whole gradient, as expected */
     double difference_squares; /* and of what was found less that */
     double worst;              /* largest relative difference so far */

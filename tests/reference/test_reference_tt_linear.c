@@ -120,7 +120,7 @@ static bool compare_linear(const tt_reference_file *file, const char *group,
     tt_train_set_contract(&linear.trains);
 
     comparison comparison = {.linear = &linear, .data = data};
-    tt_suite_begin_layer(&comparison.check, group);
+    tt_suite_begin_layer(&comparison.check, file, group);
     float *found_y = tt_suite_copy_out(device, out);
     float *found_dx = tt_suite_copy_out(device, d_in);
     tt_reference_check_output(&comparison.check, "y", y->values, found_y, y->shape.count);

@@ -125,7 +125,7 @@ static bool compare_embedding(const tt_reference_file *file, const char *group,
     contract(&matrix, &lookup, table);
 
     tt_reference_check check;
-    tt_suite_begin_layer(&check, group);
+    tt_suite_begin_layer(&check, file, group);
     const tt_double_tensor *expected = tt_double_tensors_get(data, "rows");
     assert_int_equal(expected->shape.count, lookup.tokens * lookup.width);
     tt_reference_check_output(&check, "rows", expected->values, rows, expected->shape.count);
