@@ -306,12 +306,45 @@ static void test_later_overrides_win(void **state)
     assert_string_equal(recipe.output, "runs/bc");
 }
 
+static void test_device_and_precision(void **state)
+{
+    (void)state;
+    accept(minimal);
+    assert_int_equal(recipe.device, TT_DEVICE_AUTO);
+    assert_int_equal(recipe.precision, TT_PRECISION_F32);
+    assert_int_equal(recipe.graph, TT_RECIPE_GRAPH_ON);
+    assert_int_equal(recipe.reduce_precision, TT_F32);
+    assert_false(recipe.share_device);
+    char whole[1024];
+    snprintf(whole, sizeof whole,
+             "%sdevice: cuda\nprecision: bf16\ngraph: off\nreduce_precision: bf16\n"
+             "share_device: true\n",
+             minimal);
+    accept(whole);
+    assert_int_equal(recipe.device, TT_DEVICE_CUDA);
+    assert_int_equal(recipe.precision, TT_PRECISION_BF16);
+    assert_int_equal(recipe.graph, TT_RECIPE_GRAPH_OFF);
+    assert_int_equal(recipe.reduce_precision, TT_BF16);
+    assert_true(recipe.share_device);
+    accept_override("precision=tf32");
+    assert_int_equal(recipe.precision, TT_PRECISION_TF32);
+    refuse_override("precision=fp16", "precision: expected one of f32, tf32, bf16");
+    refuse_override("reduce_precision=tf32", "reduce_precision: expected one of f32, bf16");
+    refuse_override("graph=maybe", "graph: expected one of on, off");
+    refuse_override("device=gpu", "device: expected one of auto, cpu, cuda");
+    refuse_after_minimal("device: cpu\nprecision: bf16\n",
+                         "precision: expected f32 with device cpu, found bf16");
+    refuse_after_minimal("device: cpu\nprecision: tf32\n",
+                         "precision: expected f32 with device cpu, found tf32");
+}
+
 static void test_round_trip(void **state)
 {
     (void)state;
     accept("name: \"it's \\\"quoted\\\": # {x} \\u00e9 \\U0001F600\"\n"
            "seed: 9007199254740992\n"
            "device: cpu\n"
+           "graph: off\n"
            "model: {preset: small, dropout: 0.30000000000000004, layer_norm_epsilon: 1e-5}\n"
            "data: {train: ['*.h5', '- x', 'true', ' padded ', '~']}\n"
            "checkpoint:\n"
@@ -334,6 +367,7 @@ static void test_round_trip(void **state)
     assert_string_equal(text_again, text);
     assert_string_equal(again.name, recipe.name);
     assert_int_equal(again.seed, 9007199254740992);
+    assert_int_equal(again.graph, TT_RECIPE_GRAPH_OFF);
     assert_true(again.model.dropout == 0.30000000000000004);
     assert_true(again.tensor_train.compression == 3.3333333333333335);
     assert_int_equal(again.tensor_train.maps[0].ranks[0], 5);
@@ -372,6 +406,7 @@ int main(void)
         cmocka_unit_test(test_tensor_trains),
         cmocka_unit_test(test_overrides),
         cmocka_unit_test(test_later_overrides_win),
+        cmocka_unit_test(test_device_and_precision),
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_files_that_are_none),
     };
