@@ -58,14 +58,20 @@ char *reserve()
 
 void fault(int signal, siginfo_t *info, void *context);
 
-void handle_faults(memory_state *memory)
+/* Takes faults over from whoever has them, and remembers who. */
+void take_signal(int signal, struct sigaction *before)
 {
+    struct sigaction now = {};
+    if (sigaction(signal, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) != 0 &&
+        now.sa_sigaction == fault) {
+        return;
+    }
+    *before = now;
     struct sigaction action = {};
     action.sa_sigaction = fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     sigemptyset(&action.sa_mask);
-    sigaction(SIGSEGV, &action, &memory->before);
-    sigaction(SIGBUS, &action, &memory->before_bus);
+    sigaction(signal, &action, nullptr);
 }
 
 memory_state *make_state()
@@ -83,7 +89,8 @@ memory_state *make_state()
         simulator_fail("pkey_mprotect: %s", strerror(errno));
     }
     check_device_region(made->device_region, region_bytes);
-    handle_faults(made);
+    take_signal(SIGSEGV, &made->before);
+    take_signal(SIGBUS, &made->before_bus);
     report_leaks_at_exit();
     return made;
 }
@@ -298,6 +305,12 @@ void fault(int signal, siginfo_t *info, void *context)
 }
 
 } // namespace
+
+void handle_faults()
+{
+    take_signal(SIGSEGV, &memory().before);
+    take_signal(SIGBUS, &memory().before_bus);
+}
 
 void open_device_memory()
 {

@@ -122,6 +122,9 @@ struct allocation {
     }
 };
 
+/* Faults are reported by the simulator from here on; called again and again, because test programs
+ * and the libraries they use take them over too. */
+void handle_faults();
 /* Device memory is readable and writable for the calling thread between the two; nests. */
 void open_device_memory();
 void close_device_memory();

@@ -332,6 +332,7 @@ CUstream_st *resolve(cudaStream_t stream)
 operation_ptr put(work_ptr what, int lane, const std::vector<operation_ptr> &before)
 {
     queues &in = all();
+    handle_faults();
     auto made = std::make_shared<operation>();
     made->what = std::move(what);
     made->lane = lane;
@@ -396,6 +397,7 @@ void host_knows(const operation_ptr &done)
 void drain(guard &held, const operation_ptr &last)
 {
     queues &in = all();
+    handle_faults();
     while (last != nullptr ? !last->done : in.pending > 0) {
         if (!step(held)) {
             simulator_fail("work in streams waits for an event that never comes");

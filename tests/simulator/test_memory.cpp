@@ -59,6 +59,18 @@ void host_touches()
     host_touches_device_memory("TTRAIN_SIMULATOR_PROTECTION=mprotect");
 }
 
+/* Test programs take signals over; the simulator takes them back. */
+void other_handlers()
+{
+    expect_abort(run([] {
+                     float *memory = device_floats(100);
+                     signal(SIGSEGV, [](int) { _exit(0); });
+                     LAUNCH(1, 32, store_at, memory, 1 << 28);
+                     cudaDeviceSynchronize();
+                 }),
+                 "kernel store_at (");
+}
+
 void kernels_work_under_either_protection()
 {
     for (const char *protection :
@@ -276,6 +288,7 @@ void devices()
 
 const planted::test tests[] = {
     {"host code that touches device memory is caught", host_touches},
+    {"faults are taken back from others", other_handlers},
     {"kernels work with and without protection keys", kernels_work_under_either_protection},
     {"accesses out of bounds are caught", out_of_bounds},
     {"freed memory is caught", freed_memory},
