@@ -422,26 +422,27 @@ __global__ void __launch_bounds__(TT_UPDATE_THREADS)
 
 void tt_cuda_update(tt_device *device, const tt_update_rule *rule, const tt_update *update)
 {
-    size_t table_bytes = static_cast<size_t>(update->count) * sizeof(tt_segment);
-    if (update->count == 0) {
-        return;
-    }
     assert(update->total % TT_GROUP == 0 && tt_wide(update->values, update->gradients) &&
            tt_wide(update->first_moment, update->second_moment));
-    tt_update_operands operands = {
-        static_cast<const tt_segment *>(tt_cuda_constant(device, update->segments, table_bytes)),
-        update->count,
-        update->total,
-        update->values,
-        update->first_moment,
-        update->second_moment,
-        update->gradients,
-        tt_places(update->workspace, update->total, update->count),
-        *rule};
+    size_t table_bytes = static_cast<size_t>(update->count) * sizeof(tt_segment);
+    const void *table =
+        table_bytes > 0 ? tt_cuda_constant(device, update->segments, table_bytes) : nullptr;
+    tt_update_operands operands = {static_cast<const tt_segment *>(table),
+                                   update->count,
+                                   update->total,
+                                   update->values,
+                                   update->first_moment,
+                                   update->second_moment,
+                                   update->gradients,
+                                   tt_places(update->workspace, update->total, update->count),
+                                   *rule};
     unsigned tiles = static_cast<unsigned>(tt_tiles(update->total));
     auto begin_update = tt_begin_update<tt_step_state>;
     TT_LAUNCH(device, static_cast<unsigned>(tt_ceil_div(tiles + 1, TT_UPDATE_THREADS)),
               TT_UPDATE_THREADS, 0, begin_update, operands, update->state);
+    if (update->count == 0) { /* a step that moves nothing counts as one all the same */
+        return;
+    }
     auto update_tiles = rule->trust_ratio ? tt_update_tiles<true> : tt_update_tiles<false>;
     TT_LAUNCH(device, tiles, TT_UPDATE_THREADS, 0, update_tiles, operands);
     if (rule->trust_ratio) {

@@ -449,6 +449,23 @@ static void test_restored_optimizer_continues(void **state)
     }
 }
 
+/* Nothing to move is a step like any other: it counts. */
+static void test_steps_without_parameters_count(void **state)
+{
+    (void)state;
+    for (int trust_ratio = 0; trust_ratio <= 1; trust_ratio++) {
+        fixture f;
+        make_fixture(&f, 1, default_options(trust_ratio), NULL, 0);
+        for (int step = 0; step < 3; step++) {
+            tt_optimizer_prepare_step(f.optimizer, step, step);
+            tt_optimizer_apply(f.optimizer);
+            assert_int_equal(tt_optimizer_updates(f.optimizer), step + 1);
+        }
+        assert_true(tt_optimizer_read_state(f.optimizer).gradient_norm == 0.0f);
+        free_fixture(&f);
+    }
+}
+
 static bool segments_in_order;
 
 static void record_order(tt_device *device, const tt_update_rule *rule, const tt_update *update)
@@ -516,6 +533,7 @@ int main(void)
         cmocka_unit_test(test_steps_that_are_not_finite),
         cmocka_unit_test(test_large_gradients_are_clipped),
         cmocka_unit_test(test_restored_optimizer_continues),
+        cmocka_unit_test(test_steps_without_parameters_count),
         cmocka_unit_test(test_segments_are_in_order_of_offset),
         cmocka_unit_test(test_options_are_checked),
     };
