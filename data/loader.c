@@ -31,7 +31,8 @@ typedef struct {
 
 struct tt_loader {
     tt_loader_options options;
-    char **paths;
+    tt_row_source source;
+    char **names; /* [source.count] */
     tt_shard_info *infos;
     tt_shard_expectations expectations;
     uint64_t fingerprint;
@@ -110,13 +111,13 @@ static resident *claim_resident(tt_loader *loader, int index)
 
 static tt_status read_shard(tt_loader *loader, int index, tt_shard **shard, tt_error *error)
 {
-    const char *path = loader->paths[index];
-    TT_TRY(tt_shard_read(path, &loader->expectations, shard, error));
+    const char *name = loader->names[index];
+    TT_TRY(loader->source.read(&loader->source, index, &loader->expectations, shard, error));
     if (hash_info(&(*shard)->info) != hash_info(&loader->infos[index])) {
-        tt_shard_free(shard);
+        loader->source.release(&loader->source, shard);
         return tt_error_set(error, TT_INVALID_INPUT,
                             "%s: has changed since the run started, expected the same %lld rows",
-                            path, (long long)loader->infos[index].rows);
+                            name, (long long)loader->infos[index].rows);
     }
     return TT_OK;
 }
@@ -152,7 +153,7 @@ static tt_status load_stretch(tt_loader *loader, const tt_sample_stretch *stretc
     entry->rows = malloc((size_t)count * sizeof *entry->rows);
     if (entry->rows == NULL) {
         return tt_error_set(error, TT_OUT_OF_MEMORY, "%s: no memory for the order of %lld rows",
-                            loader->paths[stretch->shard], (long long)count);
+                            loader->names[stretch->shard], (long long)count);
     }
     tt_sample_order_rows(&loader->order, stretch, entry->rows);
     return TT_OK;
@@ -193,8 +194,8 @@ static void release_entry(tt_loader *loader)
     queue_entry *entry = &loader->queue[loader->queue_head];
     free(entry->rows);
     entry->source->users--;
-    if (entry->source->users == 0 && loader->options.path_count > RESIDENTS) {
-        tt_shard_free(&entry->source->shard);
+    if (entry->source->users == 0 && loader->source.count > RESIDENTS) {
+        loader->source.release(&loader->source, &entry->source->shard);
     }
     loader->queue_head = (loader->queue_head + 1) % QUEUE;
     loader->queue_count--;
@@ -277,9 +278,11 @@ static void copy_row(tt_loader *loader, tt_batch *batch, int64_t row, const queu
     batch->next_sentence_labels[row] = shard->next_sentence_labels[from];
     int32_t *positions = batch->masked_positions + row * batch->max_predictions;
     int32_t *labels = batch->masked_labels + row * batch->max_predictions;
-    batch->masked_count += shard->info.masking == TT_MASKING_STATIC
-                               ? copy_masks(shard, from, positions, labels)
-                               : draw_masks(loader, shard, from, sample, ids, positions, labels);
+    if (shard->info.masking == TT_MASKING_STATIC) {
+        batch->masked_count += copy_masks(shard, from, positions, labels);
+    } else if (shard->info.masking == TT_MASKING_DYNAMIC) {
+        batch->masked_count += draw_masks(loader, shard, from, sample, ids, positions, labels);
+    }
 }
 
 /* False when the rows will not come. */
@@ -343,14 +346,15 @@ static tt_status check_options(const tt_loader_options *options, tt_error *error
     } numbers[] = {
         {"sequence length", options->sequence_length, 1, INT32_MAX},
         {"vocabulary size", options->vocabulary_size, 1, INT32_MAX},
-        {"maximum of predictions", options->max_predictions, 1, options->sequence_length},
+        {"maximum of predictions", options->max_predictions, options->source ? 0 : 1,
+         options->sequence_length},
         {"number of ranks", options->world_size, 1, INT32_MAX},
         {"rank", options->rank, 0, (int64_t)options->world_size - 1},
         {"global batch", options->global_batch, 1, INT32_MAX},
         {"first step", options->first_step, 0, INT64_MAX / INT32_MAX},
         {"last step", options->last_step, 0, INT64_MAX / INT32_MAX},
     };
-    if (options->path_count < 1) {
+    if ((options->source ? options->source->count : options->path_count) < 1) {
         return tt_error_set(error, TT_INVALID_INPUT, "no shard given, expected at least one");
     }
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
@@ -372,7 +376,7 @@ static tt_status mixed(const tt_loader *loader, int index, const char *what, lon
                        long long expected, tt_error *error)
 {
     return tt_error_set(error, TT_INVALID_INPUT, "%s: %s %lld, expected %lld as in %s",
-                        loader->paths[index], what, found, expected, loader->paths[0]);
+                        loader->names[index], what, found, expected, loader->names[0]);
 }
 
 /* All shards of a run are of one kind. */
@@ -383,10 +387,10 @@ static tt_status check_alike(const tt_loader *loader, int index, tt_error *error
         return mixed(loader, index, "layout version", info->version, first->version, error);
     }
     if (info->masking != first->masking) {
-        static const char *const names[] = {"static", "dynamic"};
+        static const char *const names[] = {"static", "dynamic", "no"};
         return tt_error_set(error, TT_INVALID_INPUT, "%s: %s masking, expected %s as in %s",
-                            loader->paths[index], names[info->masking], names[first->masking],
-                            loader->paths[0]);
+                            loader->names[index], names[info->masking], names[first->masking],
+                            loader->names[0]);
     }
     if (info->sequence_length != first->sequence_length) {
         return mixed(loader, index, "sequence length", info->sequence_length,
@@ -399,25 +403,25 @@ static tt_status check_alike(const tt_loader *loader, int index, tt_error *error
     if (memcmp(&info->special, &first->special, sizeof info->special) != 0) {
         return tt_error_set(error, TT_INVALID_INPUT,
                             "%s: other special ids than %s, expected the same",
-                            loader->paths[index], loader->paths[0]);
+                            loader->names[index], loader->names[0]);
     }
     if (info->tokenizer_hash != first->tokenizer_hash) {
         return tt_error_set(error, TT_INVALID_INPUT,
                             "%s: shard made with another tokenizer: found hash %016llx, expected "
                             "%016llx as in %s",
-                            loader->paths[index], (unsigned long long)info->tokenizer_hash,
-                            (unsigned long long)first->tokenizer_hash, loader->paths[0]);
+                            loader->names[index], (unsigned long long)info->tokenizer_hash,
+                            (unsigned long long)first->tokenizer_hash, loader->names[0]);
     }
     return TT_OK;
 }
 
 static tt_status inspect_shards(tt_loader *loader, tt_error *error)
 {
-    int count = loader->options.path_count;
+    int count = loader->source.count;
     for (int i = 0; i < count; i++) {
-        TT_TRY(tt_shard_inspect(loader->paths[i], &loader->infos[i], error));
+        TT_TRY(loader->source.inspect(&loader->source, i, &loader->infos[i], error));
         TT_TRY(check_alike(loader, i, error));
-        TT_TRY(tt_shard_expect(loader->paths[i], &loader->infos[i], &loader->expectations, error));
+        TT_TRY(tt_shard_expect(loader->names[i], &loader->infos[i], &loader->expectations, error));
         const uint64_t both[] = {loader->fingerprint, hash_info(&loader->infos[i])};
         loader->fingerprint = XXH64(both, sizeof both, 0);
     }
@@ -435,7 +439,7 @@ static tt_status inspect_shards(tt_loader *loader, tt_error *error)
         return tt_error_set(error, TT_INVALID_INPUT,
                             "%s: %lld rows in %d shards, expected at least one for each of %d "
                             "ranks",
-                            loader->paths[0], (long long)loader->order.rows, count,
+                            loader->names[0], (long long)loader->order.rows, count,
                             loader->options.world_size);
     }
     return status;
@@ -444,19 +448,22 @@ static tt_status inspect_shards(tt_loader *loader, tt_error *error)
 static tt_status copy_options(tt_loader *loader, const tt_loader_options *options, tt_error *error)
 {
     loader->options = *options;
-    size_t count = (size_t)options->path_count;
-    loader->paths = calloc(count, sizeof *loader->paths);
+    loader->source = options->source ? *options->source
+                                     : tt_row_source_files(options->paths, options->path_count);
+    size_t count = (size_t)loader->source.count;
+    loader->names = calloc(count, sizeof *loader->names);
     loader->infos = calloc(count, sizeof *loader->infos);
-    bool enough = loader->paths != NULL && loader->infos != NULL;
+    bool enough = loader->names != NULL && loader->infos != NULL;
     for (size_t i = 0; enough && i < count; i++) {
-        loader->paths[i] = strdup(options->paths[i]);
-        enough = loader->paths[i] != NULL;
+        loader->names[i] = strdup(loader->source.names[i]);
+        enough = loader->names[i] != NULL;
     }
     if (!enough) {
-        return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for %d shards",
-                            options->path_count);
+        return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for %zu shards", count);
     }
+    loader->source.names = (const char *const *)loader->names;
     loader->options.paths = NULL;
+    loader->options.source = NULL;
     loader->expectations =
         (tt_shard_expectations){options->sequence_length, options->vocabulary_size,
                                 options->max_predictions, options->tokenizer_hash};
@@ -468,7 +475,13 @@ static tt_status prepare_masking(tt_loader *loader, tt_error *error)
 {
     const tt_shard_info *info = &loader->infos[0];
     loader->pad = info->special.pad >= 0 ? info->special.pad : 0;
-    if (info->masking == TT_MASKING_STATIC) {
+    if (info->masking != TT_MASKING_NONE && loader->options.max_predictions < 1) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "%s: rows with masked tokens, expected a maximum of predictions above "
+                            "0, found 0",
+                            loader->names[0]);
+    }
+    if (info->masking != TT_MASKING_DYNAMIC) {
         return TT_OK;
     }
     tt_masking_options options = loader->options.masking;
@@ -482,7 +495,8 @@ static tt_status allocate_batches(tt_loader *loader, tt_error *error)
 {
     int length = loader->options.sequence_length, room = loader->options.max_predictions;
     size_t rows = (size_t)loader->batch_rows;
-    size_t tokens = rows * (size_t)length, predictions = rows * (size_t)room;
+    size_t tokens = rows * (size_t)length;
+    size_t predictions = rows * (size_t)(room > 0 ? room : 1);
     for (int i = 0; i < BATCHES; i++) {
         tt_batch *batch = &loader->batches[i];
         *batch = (tt_batch){
@@ -636,15 +650,17 @@ void tt_loader_close(tt_loader **loader)
         free(closing->queue[(closing->queue_head + i) % QUEUE].rows);
     }
     for (int i = 0; i < RESIDENTS; i++) {
-        tt_shard_free(&closing->residents[i].shard);
+        if (closing->residents[i].shard != NULL) {
+            closing->source.release(&closing->source, &closing->residents[i].shard);
+        }
     }
     for (int i = 0; i < BATCHES; i++) {
         tt_batch_free(&closing->batches[i]);
     }
-    for (int i = 0; closing->paths != NULL && i < closing->options.path_count; i++) {
-        free(closing->paths[i]);
+    for (int i = 0; closing->names != NULL && i < closing->source.count; i++) {
+        free(closing->names[i]);
     }
-    free(closing->paths);
+    free(closing->names);
     free(closing->infos);
     tt_masking_free(&closing->masking);
     tt_sample_order_free(&closing->order);

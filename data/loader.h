@@ -21,17 +21,20 @@
 #define TT_DATA_LOADER_H
 
 #include "data/masking.h"
-#include "data/shard.h"
+#include "data/row_source.h"
 
 typedef struct tt_loader tt_loader;
 
 typedef struct {
-    const char *const *paths; /* shards, sorted by name */
+    const char *const *paths; /* HDF5 shards, sorted by name; used where `source` is NULL */
     int path_count;
-    int sequence_length;     /* what the model expects; a shard that differs is refused */
-    int vocabulary_size;     /* ids at or above it are refused */
-    uint64_t tokenizer_hash; /* 0: not checked; shards without attributes are not checked */
-    int max_predictions;     /* a row's room for masked positions; a shard with more is refused */
+    const tt_row_source *source; /* copied; what it points to must outlive the loader, its names
+                                    excepted */
+    int sequence_length;         /* what the model expects; a shard that differs is refused */
+    int vocabulary_size;         /* ids at or above it are refused */
+    uint64_t tokenizer_hash;     /* 0: not checked; shards without attributes are not checked */
+    int max_predictions; /* a row's room for masked positions; a shard with more is refused; may
+                            be 0 where the source's rows have none */
     tt_masking_options masking; /* used for shards without masks: probability and whole_word; the
                                    other fields come from the shards and max_predictions */
     uint64_t seed;
@@ -53,7 +56,8 @@ typedef struct {
     int32_t *segment_ids;          /* [rows, S] */
     int32_t *masked_positions;     /* [rows, P]; -1 from the end of a row's list on */
     int32_t *masked_labels;        /* [rows, P]; -1 likewise */
-    int32_t *next_sentence_labels; /* [rows]; -1 for rows that only fill up a last batch */
+    int32_t *next_sentence_labels; /* [rows]: of a task's rows their class; -1 for rows that only
+                                      fill up a last batch */
     int64_t masked_count;          /* entries >= 0 in masked_labels */
     int64_t first_sample;          /* global number of row 0 */
     double wait_seconds;           /* time the caller waited for this batch */

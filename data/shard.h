@@ -21,7 +21,8 @@
 
 enum { TT_SHARD_VERSION = 1 };
 
-typedef enum { TT_MASKING_STATIC, TT_MASKING_DYNAMIC } tt_masking_kind;
+/* TT_MASKING_NONE: rows of a task, in memory only; nothing is predicted but their label. */
+typedef enum { TT_MASKING_STATIC, TT_MASKING_DYNAMIC, TT_MASKING_NONE } tt_masking_kind;
 
 /* Bits of an entry of special_tokens_mask. */
 enum {
@@ -58,7 +59,8 @@ typedef struct {
     uint8_t *special_tokens_mask;  /* [rows, S], TT_TOKEN_ bits; NULL for static masking */
     int32_t *masked_positions;     /* [rows, P]; 0 ends the list; NULL for dynamic masking */
     int32_t *masked_ids;           /* [rows, P] */
-    uint8_t *next_sentence_labels; /* [rows]: 1 = the second segment is a random one */
+    uint8_t *next_sentence_labels; /* [rows]: 1 = the second segment is a random one; of a task's
+                                      rows: the class */
 } tt_shard;
 
 /* What the caller can use; a field of 0 accepts everything. */
