@@ -1,6 +1,7 @@
 #include "launch/metrics.h"
 
 #include "data/file.h"
+#include "launch/event_file.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -8,6 +9,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { TT_METRICS_LINE = 4096 };
@@ -15,6 +17,7 @@ enum { TT_METRICS_LINE = 4096 };
 struct tt_metrics {
     FILE *stream;
     char *path;
+    tt_event_file *events; /* NULL: none */
 };
 
 /* One line of JSON being put together. */
@@ -95,6 +98,8 @@ static void add_validation(tt_line *line, const tt_metrics_record *record)
 
 static void add_timing(tt_line *line, const tt_metrics_record *record)
 {
+    struct timespec time;
+    clock_gettime(CLOCK_REALTIME, &time);
     add_key(line, "timing");
     append(line, "{");
     line->first = true;
@@ -102,6 +107,7 @@ static void add_timing(tt_line *line, const tt_metrics_record *record)
     add_double(line, "data_wait_ms", record->timing.data_wait_ms);
     add_double(line, "tokens_per_s", record->timing.tokens_per_s);
     add_double(line, "elapsed_s", record->timing.elapsed_s);
+    add_double(line, "unix_time", (double)time.tv_sec + 1e-9 * (double)time.tv_nsec);
     append(line, "}");
 }
 
@@ -206,13 +212,23 @@ tt_status tt_metrics_write(tt_metrics *metrics, const tt_metrics_record *record,
 {
     tt_line line = {.used = 0, .first = true};
     write_record(&line, record);
+    return tt_metrics_write_line(metrics, line.text, line.used, error);
+}
+
+tt_status tt_metrics_write_line(tt_metrics *metrics, const char *line, size_t length,
+                                tt_error *error)
+{
     /* One write a line, so that a killed run leaves at most one line in part. */
-    if (fwrite(line.text, 1, line.used, metrics->stream) != line.used ||
-        fflush(metrics->stream) != 0) {
+    if (fwrite(line, 1, length, metrics->stream) != length || fflush(metrics->stream) != 0) {
         return tt_error_set(error, TT_IO_FAILED, "%s: cannot be written: %s", metrics->path,
                             strerror(errno));
     }
-    return TT_OK;
+    return metrics->events ? tt_event_file_add(metrics->events, line, length, error) : TT_OK;
+}
+
+tt_status tt_metrics_add_event_file(tt_metrics *metrics, tt_error *error)
+{
+    return tt_event_file_open(metrics->path, &metrics->events, error);
 }
 
 tt_status tt_metrics_close(tt_metrics **metrics, tt_error *error)
@@ -221,6 +237,7 @@ tt_status tt_metrics_close(tt_metrics **metrics, tt_error *error)
     if (*metrics == NULL) {
         return status;
     }
+    status = tt_event_file_close(&(*metrics)->events, error);
     if (fclose((*metrics)->stream) != 0) {
         status = tt_error_set(error, TT_IO_FAILED, "%s: cannot be closed: %s", (*metrics)->path,
                               strerror(errno));

@@ -39,6 +39,7 @@ typedef struct {
         double data_wait_ms; /* mean since the last record: time spent waiting for the loader */
         double tokens_per_s; /* all ranks, since the last record */
         double elapsed_s;    /* since the program started */
+        /* The file has unix_time besides: when the line was written, seconds since 1970. */
     } timing;
 } tt_metrics_record;
 
@@ -48,8 +49,14 @@ typedef struct tt_metrics tt_metrics;
  * killed run wrote in part, are cut off first. */
 tt_status tt_metrics_open(const char *path, int64_t resumed_step, tt_metrics **metrics,
                           tt_error *error);
+/* From here on the same numbers go to a TensorBoard event file beside `path` (event_file.h), those
+ * of the lines that are there first. */
+tt_status tt_metrics_add_event_file(tt_metrics *metrics, tt_error *error);
 /* Appends one line and flushes it. */
 tt_status tt_metrics_write(tt_metrics *metrics, const tt_metrics_record *record, tt_error *error);
+/* The same for a line that the caller made: a JSON object with "step", ended by '\n'. */
+tt_status tt_metrics_write_line(tt_metrics *metrics, const char *line, size_t length,
+                                tt_error *error);
 /* Closes and sets the pointer to NULL; NULL is fine. */
 tt_status tt_metrics_close(tt_metrics **metrics, tt_error *error);
 

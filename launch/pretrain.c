@@ -67,7 +67,10 @@ static tt_status open_output(tt_trainer *trainer, tt_error *error)
     TT_TRY(tt_file_make_folder(recipe->output, error));
     TT_TRY(tt_checkpoint_prepare(trainer->checkpoints, error));
     TT_TRY(tt_recipe_save(recipe, path, error));
-    return tt_metrics_open(trainer->metrics_path, trainer->state.step, &trainer->metrics, error);
+    TT_TRY(tt_metrics_open(trainer->metrics_path, trainer->state.step, &trainer->metrics, error));
+    return recipe->log.tensorboard == TT_RECIPE_ON
+               ? tt_metrics_add_event_file(trainer->metrics, error)
+               : TT_OK;
 }
 
 /* The newest whole checkpoint of the run's folder; none is fine only where none was ever written.

@@ -30,6 +30,7 @@ enum {
 };
 
 typedef enum { TT_RECIPE_GRAPH_ON, TT_RECIPE_GRAPH_OFF } tt_recipe_graph;
+typedef enum { TT_RECIPE_ON, TT_RECIPE_OFF } tt_recipe_switch;
 
 /* Sizes that a preset fills in where the recipe is silent. */
 typedef enum {
@@ -153,7 +154,8 @@ typedef struct {
 } tt_recipe_validation;
 
 typedef struct {
-    int64_t interval; /* steps from one line of metrics.jsonl to the next */
+    int64_t interval;             /* steps from one line of metrics.jsonl to the next */
+    tt_recipe_switch tensorboard; /* whether an event file is written beside metrics.jsonl */
 } tt_recipe_log;
 
 typedef struct {

@@ -3,6 +3,7 @@
 static const char *const device_names[] = {"auto", "cpu", "cuda", NULL};
 static const char *const precision_names[] = {"f32", "tf32", "bf16", NULL};
 static const char *const graph_names[] = {"on", "off", NULL};
+static const char *const switch_names[] = {"on", "off", NULL};
 static const char *const reduce_names[] = {"f32", "bf16", NULL};
 static const char *const preset_names[] = {"none",      "small",      "six_encoder",
                                            "bert_base", "bert_large", NULL};
@@ -199,6 +200,8 @@ static const tt_recipe_field validation_fields[] = {
 
 static const tt_recipe_field log_fields[] = {
     INTEGER(tt_recipe_log, interval, 10, 1, 1e9, "steps between lines of metrics.jsonl"),
+    CHOICE(tt_recipe_log, tensorboard, TT_RECIPE_ON, switch_names,
+           "the same numbers as a TensorBoard event file"),
     END,
 };
 

@@ -4,6 +4,7 @@
  * A run's folder holds
  *     recipe.yaml      the resolved recipe
  *     metrics.jsonl    one object a logged step
+ *     events.out.tfevents.*   the same numbers for TensorBoard (event_file.h)
  *     checkpoints/     step_NNNNNNNN/ (checkpoint.h)
  * Rank 0 writes them; all other ranks only read. */
 #ifndef TT_LAUNCH_TRAINER_H
