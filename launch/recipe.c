@@ -216,6 +216,17 @@ static void resolve_phases(tt_recipe *recipe)
     }
 }
 
+static void resolve_stages(tt_recipe *recipe)
+{
+    for (uint64_t i = 0; i < recipe->stage_count; i++) {
+        tt_recipe_stage *stage = &recipe->stages[i];
+        if (stage->name[0] == '\0') {
+            snprintf(stage->name, sizeof stage->name, "%s",
+                     stage->kind == TT_RECIPE_EARLY ? "early" : "late");
+        }
+    }
+}
+
 static tt_status resolve_names(tt_recipe *recipe, tt_error *error)
 {
     if (recipe->name[0] == '\0') {
@@ -278,6 +289,7 @@ static tt_status build(const char *name, const char *text, size_t length,
     resolve_model(draft);
     resolve_tensor_train(draft);
     resolve_phases(draft->recipe);
+    resolve_stages(draft->recipe);
     tt_status status = resolve_names(draft->recipe, error);
     if (status == TT_OK) {
         status = check_all_required(draft, error);
@@ -334,4 +346,6 @@ void tt_recipe_dense_twin(const tt_recipe *recipe, tt_recipe *twin)
     for (int i = 0; i < TT_RECIPE_MAP_COUNT; i++) {
         twin->tensor_train.maps[i].form = TT_RECIPE_DENSE;
     }
+    twin->rank.compaction_interval = 0;
+    twin->stage_count = 0;
 }

@@ -27,6 +27,7 @@ enum {
     TT_RECIPE_PHASES = 8,
     TT_RECIPE_MODES = 8, /* mode sizes on one side of a map */
     TT_RECIPE_RANKS = 2 * TT_RECIPE_MODES - 1,
+    TT_RECIPE_STAGES = 8,
 };
 
 typedef enum { TT_RECIPE_GRAPH_ON, TT_RECIPE_GRAPH_OFF } tt_recipe_graph;
@@ -142,6 +143,33 @@ typedef struct {
     int64_t max_predictions;
 } tt_recipe_phase;
 
+/* The two forms of the rank objective (core/rank.h). */
+typedef enum { TT_RECIPE_PAPER, TT_RECIPE_REFERENCE } tt_recipe_objective;
+
+typedef struct {
+    tt_recipe_objective objective;
+    int64_t compaction_interval; /* steps from one cutting of zero slices to the next; 0: never */
+} tt_recipe_rank;
+
+typedef enum { TT_RECIPE_EARLY, TT_RECIPE_LATE } tt_recipe_stage_kind;
+
+/* A stretch of the run in which ranks are trained too. Stages follow each other from the run's
+ * first step on, whatever its phases; after the last one ranks are left alone. */
+typedef struct {
+    char name[TT_RECIPE_TEXT];
+    tt_recipe_stage_kind kind;
+    int64_t steps; /* 0: from `epochs` */
+    double epochs; /* 0: from `steps` */
+    double gamma;  /* early: of the relaxed size; of the mean diagonal in the reference's form */
+    double beta;   /* of the squares of all core entries that are left */
+    double rho;    /* late: of what is minimised all the time */
+    double w1, w2; /* late: weights of loss and size */
+    double target_loss;
+    double target_ratio;       /* of the size at the stage's start; 0: from target_parameters */
+    int64_t target_parameters; /* of the whole model; 0: from target_ratio */
+    bool stop_at_target;       /* late: prune no further than the target */
+} tt_recipe_stage;
+
 typedef struct {
     int64_t interval; /* steps; 0: at the end of each phase only */
     int64_t keep;     /* newest checkpoints kept */
@@ -176,6 +204,9 @@ typedef struct {
     tt_recipe_optimizer optimizer;
     tt_recipe_phase phases[TT_RECIPE_PHASES];
     uint64_t phase_count;
+    tt_recipe_rank rank;
+    tt_recipe_stage stages[TT_RECIPE_STAGES];
+    uint64_t stage_count;
     tt_recipe_checkpoint checkpoint;
     tt_recipe_validation validation;
     tt_recipe_log log;
@@ -201,7 +232,7 @@ tt_status tt_recipe_save(const tt_recipe *recipe, const char *path, tt_error *er
 /* Every key with its default, range and meaning, for people. */
 void tt_recipe_describe(FILE *stream);
 
-/* The same recipe with every map dense. */
+/* The same recipe with every map dense, and so without stages. */
 void tt_recipe_dense_twin(const tt_recipe *recipe, tt_recipe *twin);
 
 /* "attention", "intermediate", ...: the key of a map's section. */

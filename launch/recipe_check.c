@@ -146,6 +146,71 @@ static tt_status check_precision(const tt_recipe *recipe, tt_error *error)
     return TT_OK;
 }
 
+static bool has_tensor_trains(const tt_recipe *recipe)
+{
+    for (int i = 0; i < TT_RECIPE_MAP_COUNT; i++) {
+        if (recipe->tensor_train.maps[i].form == TT_RECIPE_TENSOR_TRAIN) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static tt_status check_late_stage(const tt_recipe_stage *stage, unsigned long long n,
+                                  tt_error *error)
+{
+    if (stage->target_loss == 0) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "stages.%llu.target_loss: a late stage needs a loss above 0 to reach, "
+                            "found 0 or none",
+                            n);
+    }
+    if (stage->target_ratio > 0 && stage->target_parameters > 0) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "stages.%llu: expected target_ratio or target_parameters, found both",
+                            n);
+    }
+    if (stage->target_ratio == 0 && stage->target_parameters == 0) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "stages.%llu.target_ratio: a late stage needs a size to reach above 0, "
+                            "which is that of a model with every map removed, found 0 or none",
+                            n);
+    }
+    return TT_OK;
+}
+
+static tt_status check_stage(const tt_recipe *recipe, uint64_t number, tt_error *error)
+{
+    const tt_recipe_stage *stage = &recipe->stages[number];
+    unsigned long long n = number;
+    if (stage->steps == 0 && stage->epochs == 0) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "stages.%llu: expected steps or epochs above 0, found a stage with no "
+                            "steps",
+                            n);
+    }
+    if (stage->steps > 0 && stage->epochs > 0) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "stages.%llu: expected steps or epochs, found both", n);
+    }
+    return stage->kind == TT_RECIPE_LATE ? check_late_stage(stage, n, error) : TT_OK;
+}
+
+static tt_status check_ranks_train(const tt_recipe *recipe, tt_error *error)
+{
+    if (!has_tensor_trains(recipe) &&
+        (recipe->stage_count > 0 || recipe->rank.compaction_interval > 0)) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "%s: expected a recipe with tensor-train maps (tensor_train.form), "
+                            "found dense maps only, which have no ranks",
+                            recipe->stage_count > 0 ? "stages" : "rank.compaction_interval");
+    }
+    for (uint64_t i = 0; i < recipe->stage_count; i++) {
+        TT_TRY(check_stage(recipe, i, error));
+    }
+    return TT_OK;
+}
+
 tt_status tt_recipe_check(const tt_recipe *recipe, tt_error *error)
 {
     TT_TRY(tt_recipe_fields_check(tt_recipe_fields, recipe, "", error));
@@ -154,6 +219,7 @@ tt_status tt_recipe_check(const tt_recipe *recipe, tt_error *error)
     for (int i = 0; i < TT_RECIPE_MAP_COUNT; i++) {
         TT_TRY(check_map(recipe, (tt_recipe_map_kind)i, error));
     }
+    TT_TRY(check_ranks_train(recipe, error));
     if (recipe->phase_count == 0) {
         return tt_error_set(error, TT_INVALID_INPUT,
                             "phases: expected at least one phase, found none");

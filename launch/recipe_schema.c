@@ -12,6 +12,8 @@ static const char *const activation_names[] = {"gelu", "gelu_tanh", NULL};
 static const char *const form_names[] = {"dense", "tensor_train", NULL};
 static const char *const optimizer_names[] = {"adamw", "lamb", NULL};
 static const char *const decay_names[] = {"linear", "polynomial", "constant", NULL};
+static const char *const objective_names[] = {"paper", "reference", NULL};
+static const char *const stage_names[] = {"early", "late", NULL};
 
 /* Sizes that later become C ints stay below this. */
 #define LARGEST 2147483647.0
@@ -185,6 +187,34 @@ static const tt_recipe_field phase_fields[] = {
     END,
 };
 
+static const tt_recipe_field rank_fields[] = {
+    CHOICE(tt_recipe_rank, objective, TT_RECIPE_PAPER, objective_names,
+           "what stages minimise: sizes as in the paper, or the mean diagonal entry"),
+    INTEGER(tt_recipe_rank, compaction_interval, 0, 0, 1e9,
+            "steps between cuts of zero slices; 0: never"),
+    END,
+};
+
+static const tt_recipe_field stage_fields[] = {
+    TEXT(tt_recipe_stage, name, "for logs; empty: early or late"),
+    CHOICE(tt_recipe_stage, kind, TT_RECIPE_EARLY, stage_names,
+           "early: loss and size; late: towards a target loss and size"),
+    INTEGER(tt_recipe_stage, steps, 0, 0, 99999999, "optimizer steps; 0: from epochs"),
+    REAL(tt_recipe_stage, epochs, 0, 0, 1e6, "passes over the training data; 0: from steps"),
+    REAL(tt_recipe_stage, gamma, 0.01, 0, 1e6, "weight of the relaxed size or mean diagonal"),
+    REAL(tt_recipe_stage, beta, 0, 0, 1e6, "weight of the squared core entries"),
+    REAL(tt_recipe_stage, rho, 0.1, 0, 1e6, "late: weight of what is minimised all the time"),
+    REAL(tt_recipe_stage, w1, 1, 0, 1e6, "late: weight of loss - target"),
+    REAL(tt_recipe_stage, w2, 1, 0, 1e6, "late: weight of size - target"),
+    REAL(tt_recipe_stage, target_loss, 0, 0, 1e6, "late: the loss to reach"),
+    REAL(tt_recipe_stage, target_ratio, 0, 0, 1,
+         "late: the size to reach, of that at the stage's start; 0: from target_parameters"),
+    INTEGER(tt_recipe_stage, target_parameters, 0, 0, 9007199254740992.0,
+            "late: the whole model's parameters to reach; 0: from target_ratio"),
+    BOOLEAN(tt_recipe_stage, stop_at_target, true, "late: prune no further than the target size"),
+    END,
+};
+
 static const tt_recipe_field checkpoint_fields[] = {
     INTEGER(tt_recipe_checkpoint, interval, 1000, 0, 1e9, "steps; 0: at the end of phases only"),
     INTEGER(tt_recipe_checkpoint, keep, 3, 1, 1e6, "newest ones kept"),
@@ -234,6 +264,15 @@ const tt_recipe_field tt_recipe_fields[] = {
      .capacity = TT_RECIPE_PHASES,
      .fields = phase_fields,
      .help = "one after the other"},
+    SECTION(tt_recipe, rank, rank_fields, "how ranks are trained and cut"),
+    {.key = "stages",
+     .kind = TT_FIELD_SECTIONS,
+     .offset = offsetof(tt_recipe, stages),
+     .count_offset = offsetof(tt_recipe, stage_count),
+     .entry_size = sizeof(tt_recipe_stage),
+     .capacity = TT_RECIPE_STAGES,
+     .fields = stage_fields,
+     .help = "in which ranks are trained, one after the other from the run's start"},
     SECTION(tt_recipe, checkpoint, checkpoint_fields, "when to save"),
     SECTION(tt_recipe, validation, validation_fields, "when to validate"),
     SECTION(tt_recipe, log, log_fields, "when to report"),
