@@ -53,8 +53,8 @@ static int compare_offsets(const void *a, const void *b)
     return (first > second) - (first < second);
 }
 
-/* Sets segments, workspace and state; false where memory is short. */
-static bool allocate(tt_optimizer *optimizer)
+/* Sets segments, workspace and state. */
+static tt_status allocate(tt_optimizer *optimizer, tt_error *error)
 {
     const tt_parameters *parameters = optimizer->parameters;
     tt_device *device = optimizer->device;
@@ -62,7 +62,7 @@ static bool allocate(tt_optimizer *optimizer)
     tt_segment *segments = calloc((size_t)(count > 0 ? count : 1), sizeof *segments);
     optimizer->segments = segments;
     if (segments == NULL) {
-        return false;
+        return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for the optimizer");
     }
     for (int i = 0; i < count; i++) {
         const tt_parameter *parameter = &parameters->items[i];
@@ -75,7 +75,10 @@ static bool allocate(tt_optimizer *optimizer)
     size_t bytes = device->ops->update_workspace(device, segments, count);
     optimizer->workspace = device->allocate(device, bytes);
     optimizer->state = device->allocate(device, sizeof *optimizer->state);
-    return optimizer->workspace != NULL && optimizer->state != NULL;
+    if (optimizer->workspace == NULL || optimizer->state == NULL) {
+        return tt_device_no_memory(device, "the optimizer's partial sums", bytes, error);
+    }
+    return TT_OK;
 }
 
 tt_status tt_optimizer_create(const tt_parameters *parameters, const tt_optimizer_options *options,
@@ -90,13 +93,12 @@ tt_status tt_optimizer_create(const tt_parameters *parameters, const tt_optimize
     created->parameters = parameters;
     created->device = device;
     created->options = *options;
-    if (!allocate(created)) {
+    tt_status status = allocate(created, error);
+    if (status != TT_OK) {
         tt_optimizer_destroy(&created);
-        return tt_error_set(error, TT_OUT_OF_MEMORY, "%s: no memory for the optimizer",
-                            device->name);
     }
     *optimizer = created;
-    return TT_OK;
+    return status;
 }
 
 void tt_optimizer_destroy(tt_optimizer **optimizer)

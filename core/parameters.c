@@ -66,17 +66,35 @@ static void lay_out(tt_parameters *parameters)
     parameters->total = offset;
 }
 
+/* Frees what there is and says what all of it would have taken. */
+static tt_status no_memory(tt_parameters *parameters, size_t bytes, size_t rounded,
+                           bool with_moments, tt_error *error)
+{
+    const double mebibyte = 1048576.0;
+    char what[192];
+    int length = snprintf(what, sizeof what, "parameters (%.1f MiB), gradients (%.1f MiB)",
+                          (double)(bytes + rounded) / mebibyte, (double)bytes / mebibyte);
+    if (with_moments) {
+        snprintf(what + length, sizeof what - (size_t)length, ", optimizer moments (%.1f MiB)",
+                 2.0 * (double)bytes / mebibyte);
+    }
+    tt_parameters_free(parameters);
+    return tt_device_no_memory(parameters->device, what, (with_moments ? 4 : 2) * bytes + rounded,
+                               error);
+}
+
 tt_status tt_parameters_allocate(tt_parameters *parameters, bool with_moments, tt_error *error)
 {
     lay_out(parameters);
     tt_device *device = parameters->device;
-    size_t bytes = (size_t)parameters->total * sizeof(float);
+    size_t bytes = (size_t)parameters->total * sizeof(float), rounded = 0;
     parameters->values = device->allocate(device, bytes);
     parameters->gradients = device->allocate(device, bytes + TT_STATISTICS * sizeof(float));
     bool complete = parameters->values && parameters->gradients;
     if (device->compute != TT_F32) {
         int64_t dense = parameters->total - parameters->range_start[TT_GROUP_DENSE];
-        parameters->rounded = device->allocate(device, tt_type_bytes(device->compute, dense));
+        rounded = tt_type_bytes(device->compute, dense);
+        parameters->rounded = device->allocate(device, rounded);
         complete = complete && parameters->rounded;
     }
     if (with_moments) {
@@ -84,15 +102,7 @@ tt_status tt_parameters_allocate(tt_parameters *parameters, bool with_moments, t
         parameters->second_moment = device->allocate(device, bytes);
         complete = complete && parameters->first_moment && parameters->second_moment;
     }
-    if (!complete) {
-        char what[128];
-        int buffers = with_moments ? 4 : 2;
-        snprintf(what, sizeof what, "%d buffers of %.1f MiB (parameters, gradients%s)", buffers,
-                 (double)bytes / 1048576.0, with_moments ? ", optimizer moments" : "");
-        tt_parameters_free(parameters);
-        return tt_device_no_memory(device, what, (size_t)buffers * bytes, error);
-    }
-    return TT_OK;
+    return complete ? TT_OK : no_memory(parameters, bytes, rounded, with_moments, error);
 }
 
 void tt_parameters_free(tt_parameters *parameters)

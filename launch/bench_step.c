@@ -2,6 +2,7 @@
 
 #include "core/clock.h"
 #include "launch/command_line.h"
+#include "launch/memory_hint.h"
 #include "launch/model_recipe.h"
 #include "launch/run.h"
 #include "launch/step.h"
@@ -168,6 +169,9 @@ static tt_status measure_model(tt_run *run, const bench_options *options, measur
     if (status == TT_OK) {
         status = tt_step_create(&step, &run->model, optimizer, &run->world, run->collectives,
                                 &sizes, error);
+        if (status != TT_OK) {
+            tt_memory_hint_step(run, (int)options->phase, sizes.micro_batch, error);
+        }
         step.captures = step.captures && run->recipe.graph == TT_RECIPE_GRAPH_ON;
     }
     status = status == TT_OK ? make_batch(run, &sizes, &batch, error) : status;

@@ -2,6 +2,7 @@
 #include "launch/run.h"
 
 #include "data/tokenizer.h"
+#include "launch/memory_hint.h"
 #include "launch/model_recipe.h"
 
 #include <glob.h>
@@ -133,11 +134,9 @@ tt_status tt_run_build_model(tt_run *run, bool with_moments, tt_error *error)
                                          error));
     tt_status status = tt_model_create_pretraining(&run->model, run->device, &run->configuration,
                                                    (uint64_t)run->recipe.seed, with_moments, error);
-    if (status == TT_OUT_OF_MEMORY) {
-        tt_error_append(error,
-                        "; a smaller model has room: lower tensor_train.rank or model.layers");
+    if (status != TT_OK) {
+        return tt_memory_hint_model(run, error);
     }
-    TT_TRY(status);
     run->model.encoder.seed = (uint64_t)run->recipe.seed;
     return TT_OK;
 }

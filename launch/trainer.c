@@ -1,6 +1,7 @@
 #include "launch/trainer.h"
 
 #include "core/clock.h"
+#include "launch/memory_hint.h"
 #include "launch/model_recipe.h"
 #include "launch/validation.h"
 
@@ -80,12 +81,11 @@ static tt_status create_step(tt_trainer *trainer, tt_error *error)
                            .max_predictions = phase->max_predictions};
     status = tt_step_create(&trainer->step, &run->model, trainer->optimizer, &run->world,
                             run->collectives, &sizes, error);
-    if (status == TT_OUT_OF_MEMORY) {
-        tt_error_append(error, "; lower phases.%lld.micro_batch (it is %lld)",
-                        (long long)trainer->state.phase, (long long)sizes.micro_batch);
+    if (status != TT_OK) {
+        return tt_memory_hint_step(run, (int)trainer->state.phase, sizes.micro_batch, error);
     }
     trainer->step.captures = trainer->step.captures && run->recipe.graph == TT_RECIPE_GRAPH_ON;
-    return status;
+    return TT_OK;
 }
 
 static tt_status begin_phase(tt_trainer *trainer, tt_error *error)
@@ -353,7 +353,10 @@ static tt_status take_result(tt_trainer *trainer, const tt_step_result *result, 
                              tt_error *error)
 {
     trainer->interval_seconds += tt_clock_seconds() - trainer->result_clock;
-    TT_TRY(tt_step_check(&trainer->step, error));
+    if (tt_step_check(&trainer->step, error) != TT_OK) {
+        return tt_memory_hint_step(trainer->run, (int)trainer->state.phase,
+                                   trainer->step.inputs.sizes.micro_batch, error);
+    }
     TT_TRY(note_result(trainer, result, alone, error));
     check_first_loss(trainer, result);
     check_spike(trainer, result);

@@ -39,8 +39,12 @@ bool tt_cuda_good(tt_device *device, cudaError_t status, const char *what)
     if (status == cudaSuccess) {
         return true;
     }
+    bool first = !tt_cuda(device)->failed;
     tt_cuda_refuse(device, "%s: %s (%s)", what, cudaGetErrorString(status),
                    cudaGetErrorName(status));
+    if (first && status == cudaErrorMemoryAllocation) {
+        tt_cuda(device)->failure.status = TT_OUT_OF_MEMORY;
+    }
     return false;
 }
 

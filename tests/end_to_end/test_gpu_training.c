@@ -149,18 +149,35 @@ static void test_bad_situations(void **state)
             .environment = {ONE_GPU, "TTRAIN_SIMULATOR_COMPUTE_CAPABILITY=7.0"});
 }
 
+#define LARGE_BATCH "phases.0.global_batch=512", "model.hidden_size=256"
+
+/* What does not fit, what it would take, what there is, and what to lower. */
 static void test_too_little_memory(void **state)
 {
     (void)state;
-    REFUSED("MiB free; a smaller model has room: lower tensor_train.rank or model.layers",
+    static const char little[] = "TTRAIN_SIMULATOR_MEMORY=96",
+                      more[] = "TTRAIN_SIMULATOR_MEMORY=128";
+    REFUSED("cuda:0: no memory for parameters (",
             .arguments = {"model.hidden_size=2048", "tensor_train.form=dense"},
-            .environment = {ONE_GPU, "TTRAIN_SIMULATOR_MEMORY=96"});
-    REFUSED("no memory for activations: ",
-            .arguments = {"phases.0.global_batch=512", "model.hidden_size=256"},
-            .environment = {ONE_GPU, "TTRAIN_SIMULATOR_MEMORY=128"});
-    REFUSED("lower phases.0.micro_batch (it is 512)",
-            .arguments = {"phases.0.global_batch=512", "model.hidden_size=256"},
-            .environment = {ONE_GPU, "TTRAIN_SIMULATOR_MEMORY=128"});
+            .environment = {ONE_GPU, little});
+    REFUSED("of 96.0 MiB free; a smaller model has room: set tensor_train.form: tensor_train, or "
+            "lower model.hidden_size (it is 2048) or model.layers (it is 2)",
+            .arguments = {"model.hidden_size=2048", "tensor_train.form=dense"},
+            .environment = {ONE_GPU, little});
+    REFUSED("of 96.0 MiB free; held so far: parameters ",
+            .arguments = {"model.hidden_size=2048", "model.layers=12", "tensor_train.rank=32"},
+            .environment = {ONE_GPU, little});
+    REFUSED("; a smaller model has room: lower tensor_train.rank or model.layers (it is 12)",
+            .arguments = {"model.hidden_size=2048", "model.layers=12", "tensor_train.rank=32"},
+            .environment = {ONE_GPU, little});
+    REFUSED("cuda:0: no memory for activations: ", .arguments = {LARGE_BATCH},
+            .environment = {ONE_GPU, more});
+    REFUSED(" MiB, tensor-train factors ", .arguments = {LARGE_BATCH},
+            .environment = {ONE_GPU, more});
+    REFUSED("; lower phases.0.micro_batch (it is 512)", .arguments = {LARGE_BATCH},
+            .environment = {ONE_GPU, more});
+    REFUSED("; lower phases.0.micro_batch (it is 256)", .ranks = 2, .arguments = {LARGE_BATCH},
+            .environment = {FOUR_GPUS, "TTRAIN_SIMULATOR_MEMORY=48"});
 }
 
 /* Each rank is told another version of NCCL. */
