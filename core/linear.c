@@ -1,26 +1,77 @@
 #include "core/linear.h"
 
 #include <stdio.h>
+#include <string.h>
+
+/* A table may have less of a map than the form says, never something else. */
+static tt_status check_adapted(const tt_train_shape *adapted, const tt_train_shape *asked,
+                               const char *name, tt_error *error)
+{
+    if (adapted->order != asked->order || adapted->input_order != asked->input_order ||
+        memcmp(adapted->modes, asked->modes, (size_t)asked->order * sizeof *asked->modes) != 0) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "%s: the modes of the tensor train differ from those of the "
+                            "configuration",
+                            name);
+    }
+    for (int k = 1; k < asked->order; k++) {
+        if (adapted->ranks[k] > asked->ranks[k]) {
+            return tt_error_set(error, TT_INVALID_INPUT,
+                                "%s: rank %d: expected at most %lld, as the configuration says; "
+                                "found %lld",
+                                name, k, (long long)asked->ranks[k], (long long)adapted->ranks[k]);
+        }
+    }
+    return TT_OK;
+}
+
+static void remove_ranks(tt_train_shape *shape)
+{
+    for (int k = 1; k < shape->order; k++) {
+        shape->ranks[k] = 0;
+    }
+}
+
+/* Sets form and shape from what is asked for and what the table has left of it. */
+static tt_status choose_form(tt_linear *linear, const char *name, const tt_linear_form *asked,
+                             tt_error *error)
+{
+    const tt_train_shape *adapted = tt_layer_shapes_find(linear->trains->shapes, name);
+    linear->form = asked->form;
+    if (asked->form == TT_TENSOR_TRAIN) {
+        TT_TRY(tt_train_shape_check(&asked->shape, linear->inputs, linear->outputs, name, error));
+        linear->shape = asked->shape;
+    }
+    if (adapted && asked->form == TT_TENSOR_TRAIN) {
+        TT_TRY(check_adapted(adapted, &asked->shape, name, error));
+        linear->shape = *adapted;
+    }
+    if (adapted && tt_train_is_removed(adapted)) {
+        linear->form = TT_REMOVED;
+        linear->shape = *adapted;
+        remove_ranks(&linear->shape);
+    }
+    return linear->form == TT_TENSOR_TRAIN
+               ? tt_train_shape_check(&linear->shape, linear->inputs, linear->outputs, name, error)
+               : TT_OK;
+}
 
 tt_status tt_linear_add(tt_linear *linear, const char *name, int64_t inputs, int64_t outputs,
                         const tt_linear_form *form, const tt_linear *neighbour,
                         tt_parameters *parameters, tt_train_set *trains, tt_error *error)
 {
-    *linear = (tt_linear){.form = form->form,
-                          .inputs = inputs,
-                          .outputs = outputs,
-                          .parameters = parameters,
-                          .trains = trains};
+    *linear = (tt_linear){
+        .inputs = inputs, .outputs = outputs, .parameters = parameters, .trains = trains};
     char full_name[192];
-    if (form->form == TT_DENSE) {
+    TT_TRY(choose_form(linear, name, form, error));
+    if (linear->form == TT_DENSE) {
         snprintf(full_name, sizeof full_name, "%s.weight", name);
         TT_TRY(tt_parameters_add(parameters, full_name, TT_GROUP_DENSE, true, 2,
                                  (int64_t[]){outputs, inputs}, &linear->weight, error));
-    } else {
-        TT_TRY(tt_train_shape_check(&form->shape, inputs, outputs, name, error));
-        linear->rank = form->shape.ranks[form->shape.input_order];
+    } else if (linear->form == TT_TENSOR_TRAIN) {
+        linear->rank = linear->shape.ranks[linear->shape.input_order];
         bool shares = neighbour && neighbour->form == TT_TENSOR_TRAIN;
-        TT_TRY(tt_train_set_add(trains, name, &form->shape, shares ? neighbour->train : -1,
+        TT_TRY(tt_train_set_add(trains, name, &linear->shape, shares ? neighbour->train : -1,
                                 &linear->train, error));
     }
     snprintf(full_name, sizeof full_name, "%s.bias", name);
@@ -28,11 +79,17 @@ tt_status tt_linear_add(tt_linear *linear, const char *name, int64_t inputs, int
                              &linear->bias, error);
 }
 
+void tt_linear_name(const tt_linear *linear, char *name, size_t size)
+{
+    const char *bias = linear->parameters->items[linear->bias].name;
+    snprintf(name, size, "%.*s", (int)(strrchr(bias, '.') - bias), bias);
+}
+
 void tt_linear_initialize(const tt_linear *linear, float deviation, uint64_t seed)
 {
     if (linear->form == TT_DENSE) {
         tt_parameters_fill_normal(linear->parameters, linear->weight, deviation, seed);
-    } else {
+    } else if (linear->form == TT_TENSOR_TRAIN) {
         tt_train_initialize(linear->trains, linear->train, deviation, seed);
     }
     tt_parameters_fill(linear->parameters, linear->bias, 0.0f);
@@ -43,7 +100,7 @@ int64_t tt_linear_size(const tt_linear *linear)
     if (linear->form == TT_DENSE) {
         return tt_linear_dense_size(linear);
     }
-    return tt_train_size(&tt_linear_train(linear)->shape) + linear->outputs;
+    return (linear->form == TT_REMOVED ? 0 : tt_train_size(&linear->shape)) + linear->outputs;
 }
 
 int64_t tt_linear_dense_size(const tt_linear *linear)
@@ -78,6 +135,12 @@ void tt_linear_multiply(tt_device *device, bool transpose_a, bool transpose_b, t
                                                 .c = c});
 }
 
+/* What a removed map multiplies with: nothing, `rows` by `columns`, one of which is 0. */
+static tt_matrix nothing(const tt_linear *linear, int64_t rows, int64_t columns)
+{
+    return tt_matrix_dense(NULL, rows, columns, linear->parameters->device->compute);
+}
+
 static tt_matrix weight_of(const tt_linear *linear)
 {
     return tt_parameters_weight(linear->parameters, linear->weight);
@@ -87,10 +150,12 @@ void tt_linear_forward(const tt_linear *linear, tt_matrix x, tt_matrix u, tt_mat
 {
     if (linear->form == TT_DENSE) {
         tt_linear_multiply(linear->parameters->device, false, true, x, weight_of(linear), 0.0f, y);
-    } else {
-        tt_linear_contract(linear, linear, x, u);
-        tt_linear_expand(linear, u, y);
+        return;
     }
+    if (linear->form == TT_TENSOR_TRAIN) {
+        tt_linear_contract(linear, linear, x, u);
+    }
+    tt_linear_expand(linear, u, y);
 }
 
 void tt_linear_forward_gelu(const tt_linear *linear, tt_gelu gelu, tt_matrix x, tt_matrix u,
@@ -106,10 +171,13 @@ void tt_linear_forward_gelu(const tt_linear *linear, tt_gelu gelu, tt_matrix x, 
         product.transpose_b = true;
         product.a = x;
         product.b = weight_of(linear);
-    } else {
+    } else if (linear->form == TT_TENSOR_TRAIN) {
         tt_linear_contract(linear, linear, x, u);
         product.a = u;
         product.b = tt_linear_train(linear)->rounded_b;
+    } else {
+        product.a = nothing(linear, x.rows, 0);
+        product.b = nothing(linear, 0, linear->outputs);
     }
     tt_device *device = linear->parameters->device;
     device->ops->multiply(device, &product);
@@ -117,8 +185,11 @@ void tt_linear_forward_gelu(const tt_linear *linear, tt_gelu gelu, tt_matrix x, 
 
 void tt_linear_expand(const tt_linear *linear, tt_matrix u, tt_matrix y)
 {
-    tt_linear_multiply(linear->parameters->device, false, false, u,
-                       tt_linear_train(linear)->rounded_b, 0.0f, y);
+    bool removed = linear->form == TT_REMOVED;
+    tt_linear_multiply(
+        linear->parameters->device, false, false, removed ? nothing(linear, y.rows, 0) : u,
+        removed ? nothing(linear, 0, linear->outputs) : tt_linear_train(linear)->rounded_b, 0.0f,
+        y);
 }
 
 void tt_linear_backward(const tt_linear *linear, tt_matrix x, tt_matrix u, tt_matrix dy,
@@ -127,6 +198,14 @@ void tt_linear_backward(const tt_linear *linear, tt_matrix x, tt_matrix u, tt_ma
     if (linear->form == TT_TENSOR_TRAIN) {
         tt_linear_expand_backward(linear, u, dy, du);
         tt_linear_contract_backward(linear, linear, x, du, beta, dx);
+        return;
+    }
+    if (linear->form == TT_REMOVED) {
+        if (dx.data && beta != 1.0f) {
+            tt_linear_multiply(linear->parameters->device, false, false,
+                               nothing(linear, dx.rows, 0), nothing(linear, 0, linear->inputs),
+                               beta, dx);
+        }
         return;
     }
     tt_matrix gradient = tt_matrix_f32(tt_parameters_gradient(linear->parameters, linear->weight),

@@ -31,6 +31,23 @@ typedef struct {
     int64_t ranks[TT_MAX_ORDER + 1]; /* r_0..r_m */
 } tt_train_shape;
 
+/* The shape of a map or table of that name: what training has left of it. */
+typedef struct {
+    char name[128];
+    tt_train_shape shape;
+} tt_layer_shape;
+
+typedef struct {
+    tt_layer_shape *items;
+    int count;
+} tt_layer_shapes;
+
+/* NULL when the table (which may be NULL) does not name it. */
+const tt_train_shape *tt_layer_shapes_find(const tt_layer_shapes *shapes, const char *name);
+
+/* A train with a link of rank 0 is the map 0: it is removed, and of the map its bias remains. */
+bool tt_train_is_removed(const tt_train_shape *shape);
+
 /* Checks order, modes (products equal to inputs and outputs) and ranks: r_0 = r_m = 1, and each
  * inner rank between 1 and what the unfolding at its link allows, min(n_1...n_k, n_{k+1}...n_m).
  * `name` begins the error. */
@@ -71,6 +88,7 @@ typedef struct {
 typedef struct tt_train_set {
     tt_parameters *parameters;
     float threshold;
+    const tt_layer_shapes *shapes; /* of maps that have been adapted, for what is added; or NULL */
     tt_train *trains;
     int count, capacity;
     struct tt_train_plan *plan;

@@ -2,6 +2,26 @@
 
 #include <string.h>
 
+const tt_train_shape *tt_layer_shapes_find(const tt_layer_shapes *shapes, const char *name)
+{
+    for (int i = 0; shapes && i < shapes->count; i++) {
+        if (strcmp(shapes->items[i].name, name) == 0) {
+            return &shapes->items[i].shape;
+        }
+    }
+    return NULL;
+}
+
+bool tt_train_is_removed(const tt_train_shape *shape)
+{
+    for (int k = 1; k < shape->order; k++) {
+        if (shape->ranks[k] == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int64_t tt_train_inputs(const tt_train_shape *shape)
 {
     int64_t product = 1;
