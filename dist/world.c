@@ -58,7 +58,8 @@ tt_status tt_world_join(tt_world *world, tt_error *error)
         return tt_error_set(
             error, TT_PEER_FAILED,
             "the launcher started %d processes but MPI sees %d: expected the mpirun "
-            "of the MPI that the program is linked with (under srun: --mpi=pmix)",
+            "of the MPI that the program is linked with (under Slurm: srun --mpi=pmix, or mpirun "
+            "inside the job)",
             launched, world->size);
     }
     find_place_on_host(world);
