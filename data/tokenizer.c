@@ -3,6 +3,7 @@
 #include "core/random.h"
 #include "data/file.h"
 #include "data/sentencepiece_shim.h"
+#include "data/wordpiece.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -16,8 +17,10 @@ enum {
     LONGEST_TRAINING_LINE = 8192, /* bytes; a longer line is cut */
 };
 
+/* One of the two. */
 struct tt_tokenizer {
     tt_sentencepiece *model;
+    tt_wordpiece *words;
     int vocabulary_size;
     tt_special_ids special;
     uint64_t hash, vocabulary_hash;
@@ -238,15 +241,25 @@ tt_status tt_tokenizer_train(const tt_tokenizer_options *options, tt_tokenizer_n
     return status;
 }
 
+static const char *piece_of(const tt_tokenizer *tokenizer, int id)
+{
+    return tokenizer->words != NULL ? tt_wordpiece_piece(tokenizer->words, id)
+                                    : tt_sentencepiece_piece(tokenizer->model, id);
+}
+
 static tt_status find_special(const tt_tokenizer *tokenizer, const char *path, const char *piece,
                               int32_t *id, tt_error *error)
 {
-    *id = tt_sentencepiece_find(tokenizer->model, piece);
+    *id = tokenizer->words != NULL ? tt_wordpiece_find(tokenizer->words, piece)
+                                   : tt_sentencepiece_find(tokenizer->model, piece);
     if (*id < 0) {
         return tt_error_set(error, TT_INVALID_INPUT,
-                            "%s: expected a model with the pieces [PAD] [UNK] [CLS] [SEP] [MASK], "
+                            "%s: expected a %s with the pieces [PAD] [UNK] [CLS] [SEP] [MASK], "
                             "found none named %s",
-                            path, piece);
+                            path, tokenizer->words != NULL ? "vocabulary" : "model", piece);
+    }
+    if (tokenizer->words != NULL) {
+        return TT_OK;
     }
     bool is_unknown = tt_sentencepiece_is_unknown(tokenizer->model, *id);
     if (strcmp(piece, "[UNK]") == 0 ? !is_unknown
@@ -258,18 +271,31 @@ static tt_status find_special(const tt_tokenizer *tokenizer, const char *path, c
     return TT_OK;
 }
 
-/* The unknown piece stands for characters without a piece; a space mark before them is a piece of
- * its own, so it always continues a word. */
-static uint8_t token_bits(const tt_sentencepiece *model, int id)
+static bool is_special(const tt_tokenizer *tokenizer, int id)
+{
+    const tt_special_ids *special = &tokenizer->special;
+    return id == special->pad || id == special->unknown || id == special->cls ||
+           id == special->sep || id == special->mask;
+}
+
+/* In SentencePiece the unknown piece stands for characters without a piece; a space mark before
+ * them is a piece of its own, so it always continues a word. */
+static uint8_t token_bits(const tt_tokenizer *tokenizer, int id)
 {
     static const char space_mark[] = "\xE2\x96\x81"; /* U+2581 */
-    if (tt_sentencepiece_is_unknown(model, id)) {
+    const char *piece = piece_of(tokenizer, id);
+    if (tokenizer->words != NULL) {
+        bool continues = strncmp(piece, "##", 2) == 0 && piece[2] != '\0';
+        return is_special(tokenizer, id) ? TT_TOKEN_NEVER_MASKED
+               : continues               ? TT_TOKEN_CONTINUES_WORD
+                                         : 0;
+    }
+    if (tt_sentencepiece_is_unknown(tokenizer->model, id)) {
         return TT_TOKEN_NEVER_MASKED | TT_TOKEN_CONTINUES_WORD;
     }
-    if (tt_sentencepiece_is_control(model, id)) {
+    if (tt_sentencepiece_is_control(tokenizer->model, id)) {
         return TT_TOKEN_NEVER_MASKED;
     }
-    const char *piece = tt_sentencepiece_piece(model, id);
     return strncmp(piece, space_mark, sizeof space_mark - 1) == 0 ? 0 : TT_TOKEN_CONTINUES_WORD;
 }
 
@@ -284,8 +310,8 @@ static tt_status fill_tables(tt_tokenizer *tokenizer, const char *path, tt_error
     }
     XXH64_reset(hash, 0);
     for (int id = 0; id < count; id++) {
-        tokenizer->token_bits[id] = token_bits(tokenizer->model, id);
-        const char *piece = tt_sentencepiece_piece(tokenizer->model, id);
+        tokenizer->token_bits[id] = token_bits(tokenizer, id);
+        const char *piece = piece_of(tokenizer, id);
         XXH64_update(hash, piece, strlen(piece));
         XXH64_update(hash, "\n", 1);
     }
@@ -296,7 +322,8 @@ static tt_status fill_tables(tt_tokenizer *tokenizer, const char *path, tt_error
 
 static tt_status fill_tokenizer(tt_tokenizer *tokenizer, const char *path, tt_error *error)
 {
-    tokenizer->vocabulary_size = tt_sentencepiece_size(tokenizer->model);
+    tokenizer->vocabulary_size = tokenizer->words != NULL ? tt_wordpiece_size(tokenizer->words)
+                                                          : tt_sentencepiece_size(tokenizer->model);
     if (tokenizer->vocabulary_size < 6) {
         return tt_error_set(error, TT_INVALID_INPUT,
                             "%s: expected a SentencePiece model of at least 6 pieces, found %d",
@@ -311,23 +338,31 @@ static tt_status fill_tokenizer(tt_tokenizer *tokenizer, const char *path, tt_er
     return fill_tables(tokenizer, path, error);
 }
 
+static tt_status load_model(tt_tokenizer *tokenizer, const char *path, const void *bytes,
+                            size_t size, tt_error *error)
+{
+    char message[512] = "";
+    tokenizer->model = tt_sentencepiece_load(bytes, size, message, sizeof message);
+    return tokenizer->model != NULL
+               ? TT_OK
+               : tt_error_set(error, TT_INVALID_INPUT,
+                              "%s: expected a SentencePiece model or a WordPiece vocabulary, found "
+                              "a file of %zu bytes that is neither (%s)",
+                              path, size, message);
+}
+
 static tt_status tokenizer_from_bytes(const char *path, const void *bytes, size_t size,
                                       tt_tokenizer **tokenizer, tt_error *error)
 {
-    char message[512] = "";
     *tokenizer = calloc(1, sizeof **tokenizer);
     if (*tokenizer == NULL) {
         return tt_error_set(error, TT_OUT_OF_MEMORY, "%s: no memory", path);
     }
     (*tokenizer)->hash = XXH64(bytes, size, 0);
-    (*tokenizer)->model = tt_sentencepiece_load(bytes, size, message, sizeof message);
-    tt_status status;
-    if ((*tokenizer)->model == NULL) {
-        status = tt_error_set(error, TT_INVALID_INPUT,
-                              "%s: expected a SentencePiece model, found a file of %zu bytes that "
-                              "is not one (%s)",
-                              path, size, message);
-    } else {
+    tt_status status = tt_wordpiece_recognize(path, bytes, size)
+                           ? tt_wordpiece_load(path, bytes, size, &(*tokenizer)->words, error)
+                           : load_model(*tokenizer, path, bytes, size, error);
+    if (status == TT_OK) {
         status = fill_tokenizer(*tokenizer, path, error);
     }
     if (status != TT_OK) {
@@ -350,7 +385,10 @@ tt_status tt_tokenizer_open(const char *path, tt_tokenizer **tokenizer, tt_error
 void tt_tokenizer_close(tt_tokenizer **tokenizer)
 {
     if (*tokenizer != NULL) {
-        tt_sentencepiece_free((*tokenizer)->model);
+        if ((*tokenizer)->model != NULL) {
+            tt_sentencepiece_free((*tokenizer)->model);
+        }
+        tt_wordpiece_free((*tokenizer)->words);
         free((*tokenizer)->token_bits);
         free(*tokenizer);
         *tokenizer = NULL;
@@ -379,7 +417,7 @@ uint64_t tt_tokenizer_vocabulary_hash(const tt_tokenizer *tokenizer)
 
 const char *tt_tokenizer_piece(const tt_tokenizer *tokenizer, int32_t id)
 {
-    return tt_sentencepiece_piece(tokenizer->model, id);
+    return piece_of(tokenizer, id);
 }
 
 const uint8_t *tt_tokenizer_token_bits(const tt_tokenizer *tokenizer)
@@ -427,8 +465,11 @@ tt_status tt_tokenizer_encode(const tt_tokenizer *tokenizer, const char *text, s
                             "encoding a text: expected at most 2147483647 bytes, found %zu",
                             length);
     }
-    if (!tt_sentencepiece_encode(tokenizer->model, text, length, add_piece, encoding, message,
-                                 sizeof message)) {
+    if (tokenizer->words != NULL) {
+        tt_wordpiece_encode(tokenizer->words, text, length, tokenizer->special.unknown, add_piece,
+                            encoding);
+    } else if (!tt_sentencepiece_encode(tokenizer->model, text, length, add_piece, encoding,
+                                        message, sizeof message)) {
         return tt_error_set(error, TT_DEVICE_FAILED, "encoding a text of %zu bytes: %s", length,
                             message);
     }
@@ -447,10 +488,33 @@ void tt_encoding_free(tt_encoding *encoding)
     *encoding = (tt_encoding){0};
 }
 
+/* Pieces with spaces between words. */
+static char *join_words(const tt_tokenizer *tokenizer, const int32_t *ids, int64_t count)
+{
+    size_t room = 1, used = 0;
+    for (int64_t i = 0; i < count; i++) {
+        room += strlen(piece_of(tokenizer, ids[i])) + 1;
+    }
+    char *text = malloc(room);
+    for (int64_t i = 0; text != NULL && i < count; i++) {
+        const char *piece = piece_of(tokenizer, ids[i]);
+        bool continues = (tokenizer->token_bits[ids[i]] & TT_TOKEN_CONTINUES_WORD) != 0;
+        if (is_special(tokenizer, ids[i])) {
+            continue;
+        }
+        used += (size_t)snprintf(text + used, room - used, "%s%s",
+                                 continues || used == 0 ? "" : " ", piece + (continues ? 2 : 0));
+    }
+    if (text != NULL) {
+        text[used] = '\0';
+    }
+    return text;
+}
+
 tt_status tt_tokenizer_decode(const tt_tokenizer *tokenizer, const int32_t *ids, int64_t count,
                               char **text, tt_error *error)
 {
-    char message[512];
+    char message[512] = "no memory";
     *text = NULL;
     for (int64_t i = 0; i < count; i++) {
         if (ids[i] < 0 || ids[i] >= tokenizer->vocabulary_size) {
@@ -459,7 +523,9 @@ tt_status tt_tokenizer_decode(const tt_tokenizer *tokenizer, const int32_t *ids,
                                 tokenizer->vocabulary_size, ids[i], (long long)i);
         }
     }
-    *text = tt_sentencepiece_decode(tokenizer->model, ids, (size_t)count, message, sizeof message);
+    *text = tokenizer->words != NULL ? join_words(tokenizer, ids, count)
+                                     : tt_sentencepiece_decode(tokenizer->model, ids, (size_t)count,
+                                                               message, sizeof message);
     if (*text == NULL) {
         return tt_error_set(error, TT_DEVICE_FAILED, "decoding %lld ids: %s", (long long)count,
                             message);

@@ -1,5 +1,6 @@
-/* Sub-word tokenizer: a SentencePiece model with the five special pieces [PAD], [UNK], [CLS], [SEP]
- * and [MASK]. Training puts them at the ids 0 to 4; everyone else asks the model for them.
+/* Sub-word tokenizer: a SentencePiece model, or a WordPiece vocabulary as BERT's (wordpiece.h),
+ * with the five special pieces [PAD], [UNK], [CLS], [SEP] and [MASK]. Training makes SentencePiece
+ * models and puts them at the ids 0 to 4; everyone else asks the model for them.
  *
  * The special pieces are control pieces: text never yields them, not even a literal "[MASK]".
  * Encoding may run in several threads on one tokenizer, each with its own tt_encoding. */
@@ -39,7 +40,7 @@ typedef tt_status (*tt_tokenizer_next_line)(void *user, const char **line, tt_er
 tt_status tt_tokenizer_train(const tt_tokenizer_options *options, tt_tokenizer_next_line next,
                              void *user, const char *path, tt_error *error);
 
-/* Opens a model. Refuses a file that is not a SentencePiece model, lacks one of the five special
+/* Opens a model or a vocabulary. Refuses a file that is neither, lacks one of the five special
  * pieces, or has one that ordinary text could yield. */
 tt_status tt_tokenizer_open(const char *path, tt_tokenizer **tokenizer, tt_error *error);
 /* Frees everything and sets the pointer to NULL. */
@@ -55,8 +56,8 @@ uint64_t tt_tokenizer_vocabulary_hash(const tt_tokenizer *tokenizer);
 const char *tt_tokenizer_piece(const tt_tokenizer *tokenizer, int32_t id);
 
 /* TT_TOKEN_ bits of every id, [vocabulary size], owned by the tokenizer: special and other control
- * pieces are never masked; a piece without a leading space mark (U+2581) continues the word before
- * it. */
+ * pieces are never masked; a piece without a leading space mark (U+2581), in WordPiece one with a
+ * leading "##", continues the word before it. */
 const uint8_t *tt_tokenizer_token_bits(const tt_tokenizer *tokenizer);
 
 /* Pieces of one text, in order. Start with all zero; reused by the next call; freed once at the
@@ -68,7 +69,9 @@ typedef struct {
     bool failed;           /* used while encoding */
 } tt_encoding;
 
-/* Encodes `length` bytes of text, at most 2^31 - 1. Invalid UTF-8 becomes [UNK]. */
+/* Encodes `length` bytes of text, at most 2^31 - 1. Invalid UTF-8 becomes [UNK]; WordPiece drops
+ * it.
+ */
 tt_status tt_tokenizer_encode(const tt_tokenizer *tokenizer, const char *text, size_t length,
                               tt_encoding *encoding, tt_error *error);
 void tt_encoding_free(tt_encoding *encoding);

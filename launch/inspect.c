@@ -40,7 +40,8 @@ static tt_status kind_of(const char *path, tt_path_kind *kind, tt_error *error)
     /* A shard by name only is opened as one, so that what is wrong with it is said. */
     if (is_hdf5 || ends_with(path, ".hdf5") || ends_with(path, ".h5")) {
         *kind = TT_KIND_SHARD;
-    } else if (ends_with(path, ".model") || memchr(start, '\0', got) != NULL) {
+    } else if (ends_with(path, ".model") || ends_with(path, ".txt") ||
+               memchr(start, '\0', got) != NULL) {
         *kind = TT_KIND_TOKENIZER;
     } else {
         *kind = TT_KIND_RECIPE;

@@ -322,7 +322,8 @@ static void test_files_that_are_no_model(void **state)
                    "No such file");
     expect_failure(tt_tokenizer_open(scratch_folder, &tokenizer, &error), &error,
                    "expected a file");
-    expect_not_opened("", 0, "expected a SentencePiece model, found a file of 0 bytes");
+    expect_not_opened(
+        "", 0, "expected a SentencePiece model or a WordPiece vocabulary, found a file of 0 bytes");
     expect_not_opened("some text\n", 10, "expected a SentencePiece model");
     char garbage[4096];
     tt_random random;
