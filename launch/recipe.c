@@ -210,7 +210,9 @@ static void resolve_phases(tt_recipe *recipe)
         if (phase->validation.count == 0) {
             phase->validation = recipe->data.validation;
         }
-        if (phase->max_predictions == 0) {
+        if (recipe->task.kind != TT_TASK_NONE) {
+            phase->max_predictions = 0;
+        } else if (phase->max_predictions == 0) {
             phase->max_predictions = recipe->data.max_predictions;
         }
     }

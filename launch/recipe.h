@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/ops.h"
+#include "data/task.h"
 #include "models/configuration.h"
 
 #include <stdbool.h>
@@ -107,7 +108,7 @@ typedef struct {
     char tokenizer[TT_RECIPE_TEXT]; /* SentencePiece model; "": none, ids only */
     tt_recipe_patterns train;       /* shards */
     tt_recipe_patterns validation;  /* may be empty: no validation */
-    int64_t max_predictions;        /* masked positions a sequence */
+    int64_t max_predictions;        /* masked positions a sequence; a task has none */
     double mask_probability;        /* dynamic masking only */
     bool whole_word;                /* dynamic masking only */
 } tt_recipe_data;
@@ -186,6 +187,11 @@ typedef struct {
     tt_recipe_switch tensorboard; /* whether an event file is written beside metrics.jsonl */
 } tt_recipe_log;
 
+/* What a model is fine-tuned for; data.train and data.validation are then the task's files. */
+typedef struct {
+    tt_task_kind kind; /* none: the recipe is one of pre-training */
+} tt_recipe_task;
+
 typedef struct {
     char name[TT_RECIPE_TEXT];
     int64_t seed;
@@ -201,6 +207,7 @@ typedef struct {
     tt_recipe_model model;
     tt_recipe_tensor_train tensor_train;
     tt_recipe_data data;
+    tt_recipe_task task;
     tt_recipe_optimizer optimizer;
     tt_recipe_phase phases[TT_RECIPE_PHASES];
     uint64_t phase_count;

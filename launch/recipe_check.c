@@ -136,6 +136,24 @@ static tt_status check_phase(const tt_recipe *recipe, uint64_t number, tt_error 
     return TT_OK;
 }
 
+static tt_status check_task(const tt_recipe *recipe, tt_error *error)
+{
+    if (recipe->task.kind == TT_TASK_NONE) {
+        return TT_OK;
+    }
+    if (recipe->data.tokenizer[0] == '\0') {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "data.tokenizer: expected a tokenizer, which a task needs, found none");
+    }
+    if (recipe->model.segment_types < 2) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "model.segment_types: expected at least 2, which a task of sentence "
+                            "pairs needs, found %lld",
+                            (long long)recipe->model.segment_types);
+    }
+    return TT_OK;
+}
+
 static tt_status check_precision(const tt_recipe *recipe, tt_error *error)
 {
     if (recipe->device == TT_DEVICE_CPU && recipe->precision != TT_PRECISION_F32) {
@@ -216,6 +234,7 @@ tt_status tt_recipe_check(const tt_recipe *recipe, tt_error *error)
     TT_TRY(tt_recipe_fields_check(tt_recipe_fields, recipe, "", error));
     TT_TRY(check_precision(recipe, error));
     TT_TRY(check_model(&recipe->model, error));
+    TT_TRY(check_task(recipe, error));
     for (int i = 0; i < TT_RECIPE_MAP_COUNT; i++) {
         TT_TRY(check_map(recipe, (tt_recipe_map_kind)i, error));
     }

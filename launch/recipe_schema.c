@@ -7,10 +7,11 @@ static const char *const switch_names[] = {"on", "off", NULL};
 static const char *const reduce_names[] = {"f32", "bf16", NULL};
 static const char *const preset_names[] = {"none",      "small",      "six_encoder",
                                            "bert_base", "bert_large", NULL};
-static const char *const position_names[] = {"normal", "sinusoidal", NULL};
+static const char *const position_names[] = {"normal", "sinusoidal", "neighbours", NULL};
 static const char *const activation_names[] = {"gelu", "gelu_tanh", NULL};
 static const char *const form_names[] = {"dense", "tensor_train", NULL};
 static const char *const optimizer_names[] = {"adamw", "lamb", NULL};
+static const char *const task_names[] = {"none", "mnli", NULL};
 static const char *const decay_names[] = {"linear", "polynomial", "constant", NULL};
 static const char *const objective_names[] = {"paper", "reference", NULL};
 static const char *const stage_names[] = {"early", "late", NULL};
@@ -141,12 +142,18 @@ static const tt_recipe_field tensor_train_fields[] = {
 };
 
 static const tt_recipe_field data_fields[] = {
-    TEXT(tt_recipe_data, tokenizer, "SentencePiece model; empty: ids only"),
-    PATTERNS(tt_recipe_data, train, "glob patterns of training shards"),
-    PATTERNS(tt_recipe_data, validation, "glob patterns of validation shards"),
+    TEXT(tt_recipe_data, tokenizer, "SentencePiece model or WordPiece vocabulary; empty: ids only"),
+    PATTERNS(tt_recipe_data, train, "glob patterns of training shards, or of a task's files"),
+    PATTERNS(tt_recipe_data, validation, "the same for validation"),
     INTEGER(tt_recipe_data, max_predictions, 20, 1, 65536, "masked positions a sequence, at most"),
     POSITIVE_REAL(tt_recipe_data, mask_probability, 0.15, 1, "for shards without masks"),
     BOOLEAN(tt_recipe_data, whole_word, false, "mask whole words; for shards without masks"),
+    END,
+};
+
+static const tt_recipe_field task_fields[] = {
+    CHOICE(tt_recipe_task, kind, TT_TASK_NONE, task_names,
+           "mnli: pairs of sentences in three classes, from GLUE's .tsv files"),
     END,
 };
 
@@ -255,6 +262,7 @@ const tt_recipe_field tt_recipe_fields[] = {
     SECTION(tt_recipe, model, model_fields, "the encoder"),
     SECTION(tt_recipe, tensor_train, tensor_train_fields, "which maps are tensor trains"),
     SECTION(tt_recipe, data, data_fields, "shards and masking"),
+    SECTION(tt_recipe, task, task_fields, "what finetune and evaluate are about"),
     SECTION(tt_recipe, optimizer, optimizer_fields, "the update rule"),
     {.key = "phases",
      .kind = TT_FIELD_SECTIONS,
