@@ -90,38 +90,45 @@ float tt_configuration_deviation(const tt_configuration *configuration, const tt
                : sqrtf(1.0f / (float)(map->inputs + map->outputs));
 }
 
-static int64_t map_count(const tt_configuration *configuration, tt_map_kind kind)
+/* Of `count` maps of a kind, with their biases. */
+static int64_t map_parameters(const tt_configuration *configuration, tt_map_kind kind,
+                              int64_t count)
 {
-    switch (kind) {
-    case TT_MAP_ATTENTION:
-        return 4 * configuration->layers;
-    case TT_MAP_INTERMEDIATE:
-    case TT_MAP_OUTPUT:
-        return configuration->layers;
-    case TT_MAP_POOLER:
-        return configuration->next_sentence ? 1 : 0;
-    default:
-        return 1;
-    }
+    int64_t inputs, outputs;
+    tt_configuration_map_size(configuration, kind, &inputs, &outputs);
+    const tt_linear_form *form = &configuration->maps[kind];
+    int64_t size = form->form == TT_TENSOR_TRAIN ? tt_train_size(&form->shape) : inputs * outputs;
+    return count * (size + outputs);
+}
+
+static int64_t encoder_parameters(const tt_configuration *configuration)
+{
+    int64_t hidden = configuration->hidden_size, layers = configuration->layers;
+    int64_t rows = configuration->vocabulary_size + configuration->max_positions +
+                   configuration->segment_types;
+    int64_t norms = 2 * layers + 1;
+    return rows * hidden + norms * 2 * hidden +
+           map_parameters(configuration, TT_MAP_ATTENTION, 4 * layers) +
+           map_parameters(configuration, TT_MAP_INTERMEDIATE, layers) +
+           map_parameters(configuration, TT_MAP_OUTPUT, layers);
 }
 
 int64_t tt_configuration_pretraining_parameters(const tt_configuration *configuration)
 {
     int64_t hidden = configuration->hidden_size;
-    int64_t rows = configuration->vocabulary_size + configuration->max_positions +
-                   configuration->segment_types;
-    int64_t norms = 2 * configuration->layers + 2; /* blocks, embedding, transform */
-    int64_t total = rows * hidden + norms * 2 * hidden + configuration->vocabulary_size;
-    total += configuration->next_sentence ? 2 * hidden + 2 : 0;
-    for (int kind = 0; kind < TT_MAP_KINDS; kind++) {
-        int64_t inputs, outputs;
-        tt_configuration_map_size(configuration, kind, &inputs, &outputs);
-        const tt_linear_form *form = &configuration->maps[kind];
-        int64_t size =
-            form->form == TT_TENSOR_TRAIN ? tt_train_size(&form->shape) : inputs * outputs;
-        total += map_count(configuration, kind) * (size + outputs);
+    int64_t total = encoder_parameters(configuration) + 2 * hidden + configuration->vocabulary_size;
+    total += map_parameters(configuration, TT_MAP_TRANSFORM, 1);
+    if (configuration->next_sentence) {
+        total += map_parameters(configuration, TT_MAP_POOLER, 1) + 2 * hidden + 2;
     }
     return total;
+}
+
+int64_t tt_configuration_classification_parameters(const tt_configuration *configuration,
+                                                   int64_t classes)
+{
+    return encoder_parameters(configuration) + map_parameters(configuration, TT_MAP_POOLER, 1) +
+           classes * (configuration->hidden_size + 1);
 }
 
 /* Multiplications of one row through a map of a kind. */

@@ -14,10 +14,14 @@ typedef enum {
     TT_MAP_KINDS
 } tt_map_kind;
 
-/* First values of the position embeddings: drawn like all others, or the waves of the original
- * Transformer (Vaswani et al., section 3.5) at the same standard deviation. They are learnt either
- * way; waves let attention find neighbours sooner where data are few. */
-typedef enum { TT_POSITIONS_NORMAL, TT_POSITIONS_SINUSOIDAL } tt_position_initializer;
+/* First values of the position embeddings: drawn like all others; the waves of the original
+ * Transformer; or waves in columns of their own, which the first block's attention begins by
+ * following to the neighbours of each token (positions.h). They are learnt either way. */
+typedef enum {
+    TT_POSITIONS_NORMAL,
+    TT_POSITIONS_SINUSOIDAL,
+    TT_POSITIONS_NEIGHBOURS
+} tt_position_initializer;
 
 typedef struct {
     int64_t vocabulary_size, hidden_size, layers, heads, intermediate_size;
@@ -49,6 +53,9 @@ float tt_configuration_deviation(const tt_configuration *configuration, const tt
 
 /* Learnable numbers of the pre-training model, without building it. */
 int64_t tt_configuration_pretraining_parameters(const tt_configuration *configuration);
+/* The same of the model that tells `classes` classes apart. */
+int64_t tt_configuration_classification_parameters(const tt_configuration *configuration,
+                                                   int64_t classes);
 
 /* Floating-point operations of a forward and backward pass over `sequences` sequences with
  * `predictions` masked positions each: products and attention only, a multiplication and an
