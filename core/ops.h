@@ -123,6 +123,27 @@ typedef struct {
     float *word_gradient, *position_gradient, *segment_gradient;
 } tt_embedding;
 
+/* The distinct numbers among ids. */
+typedef struct {
+    const int32_t *ids; /* [count], each at least 0 and below `bound` */
+    int64_t count, bound;
+    int32_t *distinct; /* [min(count, bound)]: ascending; behind the last one -1 */
+    int32_t *places;   /* [count]: ids[i] == distinct[places[i]] */
+    void *workspace;
+} tt_distinct;
+
+/* Rows that are products of slices: row i of [count, left_columns * right_columns] is
+ * P[id / right_slices] Q[id % right_slices], id being ids[i]. */
+typedef struct {
+    const int32_t *ids; /* [count]: ascending, each once; -1 behind the last one */
+    int64_t count;
+    int64_t left_slices, right_slices, left_columns, right_columns, rank;
+    const float *left;                     /* P: [left_slices, left_columns, rank] */
+    const float *right;                    /* Q: [right_slices, rank, right_columns] */
+    float *left_gradient, *right_gradient; /* the same shapes */
+    void *workspace;                       /* of the backward pass */
+} tt_slice_products;
+
 /* Cross-entropy of rows of logits with integer labels; rows with label < 0 count nothing. */
 typedef struct {
     tt_matrix logits;      /* [rows, classes]; overwritten by its gradient when `gradient_scale` */
@@ -209,7 +230,11 @@ typedef struct {
     float gradient_norm;    /* global 2-norm before clipping */
     float gradient_factor;  /* what clipping multiplies gradients by */
     float finite;           /* 1 when loss and gradients are finite, else 0: no update */
+    float holds; /* 1: this update prunes nothing; rank_objective writes it, 0 where nobody does */
 } tt_step_state;
+
+/* What a diagonal entry is kept at where an update holds: the least number above the threshold. */
+float tt_least_kept(float threshold);
 
 typedef struct {
     float beta1, beta2, epsilon, weight_decay;
@@ -228,6 +253,73 @@ typedef struct {
     tt_step_state *state; /* device */
     void *workspace;
 } tt_update;
+
+/* The tables of the rank objective (core/rank.h says what it is), all in device memory. A tensor
+ * has `order` cores, core_first on, and order - 1 links between them, link_first on. */
+typedef struct {
+    int32_t order, core_first, link_first;
+} tt_rank_tensor;
+
+typedef struct {
+    float *values, *gradients, *first_moment, *second_moment; /* [rank], of the diagonal */
+    int32_t rank, tensor;
+} tt_rank_link;
+
+typedef struct {
+    const float *values;
+    float *gradients;              /* [left rank, mode, right rank] */
+    int64_t left, mode, right;     /* of that shape */
+    int32_t left_link, right_link; /* the diagonals on both sides; -1: none, the rank is 1 */
+    int32_t tensor;
+} tt_rank_core;
+
+/* A diagonal's entry. */
+typedef struct {
+    int32_t link, place;
+} tt_rank_entry;
+
+/* What the host decides for a step. All 0: ranks are left alone, sizes are measured. */
+typedef enum { TT_RANKS_LEFT, TT_RANKS_EARLY, TT_RANKS_LATE } tt_rank_stage;
+
+typedef struct {
+    double unit;   /* core entries that count as size 1 */
+    double target; /* late: core entries to come down to */
+    float gamma, beta, rho, w1, w2, target_loss;
+    int32_t stage;           /* tt_rank_stage */
+    int32_t of_the_mean;     /* the reference's form: mean diagonal entry instead of size */
+    int32_t stops_at_target; /* late: prune no further than the target */
+    int32_t number;          /* of the stage in the recipe; the device does not read it */
+} tt_rank_settings;
+
+typedef enum { TT_BRANCH_NONE, TT_BRANCH_LOSS, TT_BRANCH_SIZE } tt_rank_branch;
+
+/* What a step's rank objective came to. */
+typedef struct {
+    double size, relaxed_size; /* core entries: S and its relaxation */
+    double mean_diagonal;      /* over the entries that are left; 0 without any */
+    double loss;               /* mean over the whole step */
+    int32_t branch;            /* tt_rank_branch: what the late stage works on */
+    int32_t pruned;            /* entries that the objective itself has set to 0 in this step */
+} tt_rank_record;
+
+typedef struct {
+    const tt_rank_tensor *tensors;
+    const tt_rank_link *links;
+    const tt_rank_core *cores;
+    const tt_rank_entry
+        *entries; /* of all links, in the order in which they give way to a target */
+    int tensor_count, link_count, core_count;
+    int64_t entry_count;
+    float threshold;
+    float *gradients; /* [gradient_count]: all of the model's */
+    int64_t gradient_count;
+    const float *loss_sums, *loss_scales; /* device: the loss is the sum of their products */
+    int loss_count;
+    const tt_rank_settings *settings; /* device */
+    tt_rank_record *record;           /* device */
+    tt_step_state *state;             /* device */
+    void *workspace;
+} tt_rank_terms;
 
 typedef struct tt_ops {
     /* Products. multiply: one large product. multiply_group: many small independent ones at once,
@@ -317,6 +409,13 @@ typedef struct tt_ops {
     void (*gradient_check)(tt_device *device, const tt_update_rule *rule, const tt_update *update);
     void (*update)(tt_device *device, const tt_update_rule *rule, const tt_update *update);
     size_t (*update_workspace)(tt_device *device, const tt_segment *segments, int count);
+
+    /* Between the all-reduce and gradient_check: turns the gradients of the loss into those of the
+     * step's rank objective (core/rank.h), writes the record and state->holds. Where a late stage
+     * stops at its target, entries that an update has held at tt_least_kept are set to 0, with
+     * their moments, in the order of `entries`, until the size is at the target. */
+    void (*rank_objective)(tt_device *device, const tt_rank_terms *terms);
+    size_t (*rank_objective_workspace)(tt_device *device, int link_count);
 
     /* Thin attention and the thin feed-forward block take ranks up to this; 0: any. */
     int64_t largest_thin_rank;

@@ -128,5 +128,7 @@ size_t tt_cpu_thin_joint_workspace(tt_device *device, const tt_thin_joint *joint
 void tt_cpu_gradient_check(tt_device *device, const tt_update_rule *rule, const tt_update *update);
 void tt_cpu_update(tt_device *device, const tt_update_rule *rule, const tt_update *update);
 size_t tt_cpu_update_workspace(tt_device *device, const tt_segment *segments, int count);
+void tt_cpu_rank_objective(tt_device *device, const tt_rank_terms *terms);
+size_t tt_cpu_rank_objective_workspace(tt_device *device, int link_count);
 
 #endif

@@ -42,6 +42,8 @@ const tt_ops tt_cpu_ops = {
     .gradient_check = tt_cpu_gradient_check,
     .update = tt_cpu_update,
     .update_workspace = tt_cpu_update_workspace,
+    .rank_objective = tt_cpu_rank_objective,
+    .rank_objective_workspace = tt_cpu_rank_objective_workspace,
 };
 
 static void *allocate(tt_device *device, size_t bytes)

@@ -105,10 +105,11 @@ static void tt_adamw_block(const tt_moment_rule *moment_rule, const tt_update *u
 }
 
 /* Entries at or below the threshold are 0 for good, and nothing may move them: neither what is left
- * in their moments nor a gradient. */
+ * in their moments nor a gradient. Where the update holds, none gets there. */
 static void tt_diagonal_block(const tt_moment_rule *moment_rule, const tt_update *update,
                               const tt_update_block *block, float threshold)
 {
+    float least = update->state->holds != 0.0f ? tt_least_kept(threshold) : -INFINITY;
     tt_moment_rule r = *moment_rule;
     float *values = update->values + block->offset;
     float *first = update->first_moment + block->offset;
@@ -119,6 +120,7 @@ static void tt_diagonal_block(const tt_moment_rule *moment_rule, const tt_update
     for (int64_t i = 0; i < block->count; i++) {
         float direction = tt_direction(&r, gradients[i], &first[i], &second[i]);
         float moved = values[i] - rate * (direction + decay * values[i]);
+        moved = moved > least ? moved : least;
         bool kept = values[i] > threshold && moved > threshold;
         values[i] = kept ? moved : 0.0f;
         first[i] = kept ? first[i] : 0.0f;

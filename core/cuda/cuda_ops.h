@@ -59,6 +59,8 @@ size_t tt_cuda_thin_joint_workspace(tt_device *device, const tt_thin_joint *join
 void tt_cuda_gradient_check(tt_device *device, const tt_update_rule *rule, const tt_update *update);
 void tt_cuda_update(tt_device *device, const tt_update_rule *rule, const tt_update *update);
 size_t tt_cuda_update_workspace(tt_device *device, const tt_segment *segments, int count);
+void tt_cuda_rank_objective(tt_device *device, const tt_rank_terms *terms);
+size_t tt_cuda_rank_objective_workspace(tt_device *device, int link_count);
 
 } /* extern "C" */
 

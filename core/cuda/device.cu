@@ -730,5 +730,7 @@ extern "C" const tt_ops tt_cuda_ops = {
     tt_cuda_gradient_check,
     tt_cuda_update,
     tt_cuda_update_workspace,
+    tt_cuda_rank_objective,
+    tt_cuda_rank_objective_workspace,
     TT_CUDA_LARGEST_THIN_RANK,
 };

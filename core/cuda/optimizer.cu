@@ -27,6 +27,7 @@ typedef struct {
     float correction1, correction2; /* 1 / (1 - beta^t) */
     float factor;                   /* of clipping */
     float rate[TT_GROUP_COUNT];
+    float least; /* what diagonal entries are held at, at least; -INFINITY where none is */
     int applies; /* 0 where a loss or gradient is not finite */
 } tt_update_constants;
 
@@ -147,6 +148,7 @@ typedef struct {
     const float *gradients;
     tt_update_places places;
     tt_update_rule rule;
+    float least_kept;
 } tt_update_operands;
 
 /* The last of the segments low ... high that begins at or before `place`; low where none does. */
@@ -186,6 +188,7 @@ __global__ void __launch_bounds__(TT_UPDATE_THREADS)
         for (int group = 0; group < TT_GROUP_COUNT; group++) {
             constants->rate[group] = state->learning_rate[group];
         }
+        constants->least = state->holds != 0.0f ? o.least_kept : -INFINITY;
         constants->applies = state->finite != 0.0f;
         state->updates += state->finite != 0.0f ? 1 : 0;
     }
@@ -227,12 +230,14 @@ static __device__ __forceinline__ float tt_direction(const tt_update_constants &
     return first * c.correction1 / (sqrtf(second * c.correction2) + epsilon);
 }
 
-/* Moves one number and its moments on. Diagonals at or below the threshold are 0 for good. */
+/* Moves one number and its moments on. Diagonals at or below the threshold are 0 for good; where
+ * the update holds, none gets there. */
 static __device__ __forceinline__ void tt_move(const tt_update_rule &rule, float rate, float decay,
-                                               bool is_diagonal, float direction, float &value,
-                                               float &first, float &second)
+                                               float least, bool is_diagonal, float direction,
+                                               float &value, float &first, float &second)
 {
     float moved = value - rate * (direction + decay * value);
+    moved = !is_diagonal || moved > least ? moved : least;
     bool kept = !is_diagonal || (value > rule.threshold && moved > rule.threshold);
     value = kept ? moved : 0.0f;
     first = kept ? first : 0.0f;
@@ -269,8 +274,8 @@ tt_update_group(const tt_update_operands &o, const tt_update_constants &c,
             squares[0] += value.number[i] * value.number[i];
             squares[1] += whole * whole;
         } else {
-            tt_move(o.rule, rate, decay, is_diagonal, direction, value.number[i], first.number[i],
-                    second.number[i]);
+            tt_move(o.rule, rate, decay, c.least, is_diagonal, direction, value.number[i],
+                    first.number[i], second.number[i]);
         }
     }
     tt_store_group(o.first_moment + place, first);
@@ -435,7 +440,8 @@ void tt_cuda_update(tt_device *device, const tt_update_rule *rule, const tt_upda
                                    update->second_moment,
                                    update->gradients,
                                    tt_places(update->workspace, update->total, update->count),
-                                   *rule};
+                                   *rule,
+                                   tt_least_kept(rule->threshold)};
     unsigned tiles = static_cast<unsigned>(tt_tiles(update->total));
     auto begin_update = tt_begin_update<tt_step_state>;
     TT_LAUNCH(device, static_cast<unsigned>(tt_ceil_div(tiles + 1, TT_UPDATE_THREADS)),
