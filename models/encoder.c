@@ -138,7 +138,9 @@ static void choose_forms(tt_encoder *encoder, int64_t sequence)
                                   ? thin < wide
                                   : encoder->form_choice == TT_FORM_ALWAYS_THIN && isfinite(thin);
             *(half == 0 ? &block->attention_form : &block->feed_forward_form) =
-                takes_thin ? TT_THIN : TT_WIDE;
+                tt_encoder_block_skips(block, half) ? TT_SKIPPED
+                : takes_thin                        ? TT_THIN
+                                                    : TT_WIDE;
         }
     }
 }
@@ -156,7 +158,10 @@ static void reserve_block(tt_encoder *encoder, tt_encoder_block *block, int64_t 
         room->qkv = tt_plan_reserve(encoder, tokens, 3 * hidden);
         room->context = tt_plan_reserve(encoder, tokens, hidden);
     }
-    room->log_sum_exp = tt_arena_reserve(arena, tt_floats(tokens * encoder->configuration.heads));
+    if (block->attention_form != TT_SKIPPED) {
+        room->log_sum_exp =
+            tt_arena_reserve(arena, tt_floats(tokens * encoder->configuration.heads));
+    }
     room->attention_normalized = tt_plan_reserve(encoder, tokens, hidden);
     room->attention_deviation = tt_arena_reserve(arena, tt_floats(tokens));
     if (block->feed_forward_form == TT_WIDE) {
@@ -200,19 +205,23 @@ static size_t block_workspace(tt_encoder *encoder, int layer, const tt_encoder_i
     const tt_encoder_block *block = &encoder->blocks[layer];
     tt_device *device = encoder->device;
     const tt_ops *ops = device->ops;
-    size_t size;
+    size_t size = 0;
     if (block->attention_form == TT_THIN) {
         tt_thin_attention attention = tt_block_thin_attention(encoder, layer, inputs);
-        size = larger(ops->thin_attention_workspace(device, &attention),
-                      joint_workspace(encoder, layer, 0, inputs));
-    } else {
+        size = ops->thin_attention_workspace(device, &attention);
+    } else if (block->attention_form == TT_WIDE) {
         tt_attention attention = tt_block_attention(encoder, layer, inputs);
         size = ops->attention_workspace(device, &attention);
+    }
+    if (block->attention_form != TT_WIDE) {
+        size = larger(size, joint_workspace(encoder, layer, 0, inputs));
     }
     if (block->feed_forward_form == TT_THIN) {
         tt_thin_feed_forward operation =
             tt_block_thin_feed_forward(encoder, layer, inputs->batch * inputs->sequence);
         size = larger(size, ops->thin_feed_forward_workspace(device, &operation));
+    }
+    if (block->feed_forward_form != TT_WIDE) {
         size = larger(size, joint_workspace(encoder, layer, 1, inputs));
     }
     return size;
@@ -284,11 +293,25 @@ static int64_t output_map_size(const tt_encoder *encoder, const tt_encoder_block
     return encoder->configuration.heads * (block->value.rank + 1) * block->attention_output.rank;
 }
 
-/* B (or dB) with the row of the bias behind it. */
-static tt_matrix with_bias_row(tt_matrix b)
+/* B with the row of the bias behind it, and its gradient; of a removed map the bias itself. */
+static tt_matrix with_bias_row(const tt_linear *map)
 {
+    if (map->form == TT_REMOVED) {
+        return tt_matrix_f32(tt_parameters_value(map->parameters, map->bias), 1, map->outputs);
+    }
+    tt_matrix b = tt_linear_train(map)->b;
     b.rows++;
     return b;
+}
+
+static tt_matrix with_bias_row_gradient(const tt_linear *map)
+{
+    if (map->form == TT_REMOVED) {
+        return tt_matrix_f32(tt_linear_bias_gradient(map), 1, map->outputs);
+    }
+    tt_matrix gradient = tt_linear_train(map)->b_gradient;
+    gradient.rows++;
+    return gradient;
 }
 
 static void add_product(tt_product *list, int *count, bool transpose_a, bool transpose_b,
@@ -303,23 +326,27 @@ static void add_product(tt_product *list, int *count, bool transpose_a, bool tra
                                     .c = c};
 }
 
-/* M_h = B^_q,h B^_k,h^T / sqrt(width) and its gradients. */
+/* M_h = B^_q,h B^_k,h^T / sqrt(width) and its gradients. Without key, scores are constants along
+ * the keys, which softmax cancels, and nothing has a gradient; without query, the key's bias adds
+ * one, as ever. */
 static void list_score_map(tt_encoder *encoder, const tt_encoder_block *block, int64_t head)
 {
     tt_encoder_plan *plan = encoder->plan;
     int64_t heads = encoder->configuration.heads;
     int64_t width = encoder->configuration.hidden_size / heads, column = head * width;
     float scale = 1.0f / sqrtf((float)width);
-    const tt_train *q = tt_linear_train(&block->query), *k = tt_linear_train(&block->key);
-    tt_matrix bq = tt_matrix_columns(with_bias_row(q->b), column, width);
-    tt_matrix bk = tt_matrix_columns(with_bias_row(k->b), column, width);
-    tt_matrix d_bq = tt_matrix_columns(with_bias_row(q->b_gradient), column, width);
-    tt_matrix d_bk = tt_matrix_columns(with_bias_row(k->b_gradient), column, width);
+    tt_matrix bq = tt_matrix_columns(with_bias_row(&block->query), column, width);
+    tt_matrix bk = tt_matrix_columns(with_bias_row(&block->key), column, width);
+    tt_matrix d_bq = tt_matrix_columns(with_bias_row_gradient(&block->query), column, width);
+    tt_matrix d_bk = tt_matrix_columns(with_bias_row_gradient(&block->key), column, width);
     tt_matrix map = tt_matrix_f32(block->maps.score_map, bq.rows, heads * bk.rows);
     tt_matrix d_map = tt_matrix_f32(block->maps.score_map_gradient, bq.rows, heads * bk.rows);
     map = tt_matrix_columns(map, head * bk.rows, bk.rows);
     d_map = tt_matrix_columns(d_map, head * bk.rows, bk.rows);
     add_product(plan->map_products, &plan->map_product_count, false, true, scale, 0, bq, bk, map);
+    if (block->key.form == TT_REMOVED) {
+        return;
+    }
     add_product(plan->map_backward, &plan->map_backward_count, false, false, scale, 1, d_map, bk,
                 d_bq);
     add_product(plan->map_backward, &plan->map_backward_count, true, false, scale, 1, d_map, bq,
@@ -331,10 +358,9 @@ static void list_output_map(tt_encoder *encoder, const tt_encoder_block *block, 
 {
     tt_encoder_plan *plan = encoder->plan;
     int64_t width = encoder->configuration.hidden_size / encoder->configuration.heads;
-    const tt_train *v = tt_linear_train(&block->value);
     const tt_train *o = tt_linear_train(&block->attention_output);
-    tt_matrix bv = tt_matrix_columns(with_bias_row(v->b), head * width, width);
-    tt_matrix d_bv = tt_matrix_columns(with_bias_row(v->b_gradient), head * width, width);
+    tt_matrix bv = tt_matrix_columns(with_bias_row(&block->value), head * width, width);
+    tt_matrix d_bv = tt_matrix_columns(with_bias_row_gradient(&block->value), head * width, width);
     tt_matrix ao = tt_matrix_rows(o->a, head * width, width);
     tt_matrix d_ao = tt_matrix_rows(o->a_gradient, head * width, width);
     int64_t offset = head * bv.rows * ao.columns;
@@ -350,6 +376,9 @@ static void list_biases(tt_encoder *encoder, const tt_encoder_block *block)
     tt_encoder_plan *plan = encoder->plan;
     const tt_linear *maps[] = {&block->query, &block->key, &block->value};
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++) {
+        if (maps[i]->form == TT_REMOVED) {
+            continue; /* its bias is used where it lies */
+        }
         const tt_train *train = tt_linear_train(maps[i]);
         tt_matrix row = tt_matrix_rows(train->b, train->b.rows, 1);
         tt_matrix d_row = tt_matrix_rows(train->b_gradient, train->b.rows, 1);
@@ -357,7 +386,9 @@ static void list_biases(tt_encoder *encoder, const tt_encoder_block *block)
         bias.data = tt_parameters_value(encoder->parameters, maps[i]->bias);
         d_bias.data = tt_linear_bias_gradient(maps[i]);
         plan->bias_in[plan->bias_in_count++] = (tt_copy){.source = bias, .target = row};
-        if (maps[i] != &block->key) { /* whose bias has no gradient: softmax cancels it */
+        /* The key's bias has no gradient: softmax cancels it; nor has the query's without key. */
+        if (maps[i] == &block->value ||
+            (maps[i] == &block->query && block->key.form != TT_REMOVED)) {
             plan->bias_out[plan->bias_out_count++] =
                 (tt_copy){.source = d_row, .target = d_bias, .accumulate = true};
         }
@@ -490,6 +521,11 @@ size_t tt_encoder_activation_bytes(const tt_encoder *encoder)
     return encoder->plan->arena.capacity + encoder->plan->maps.capacity;
 }
 
+static const char *form_name(tt_block_form form)
+{
+    return form == TT_SKIPPED ? "skipped" : form == TT_THIN ? "thin" : "wide";
+}
+
 void tt_encoder_explain(const tt_encoder *encoder, int layer, char *text, size_t size)
 {
     const tt_encoder_block *block = &encoder->blocks[layer];
@@ -497,10 +533,10 @@ void tt_encoder_explain(const tt_encoder *encoder, int layer, char *text, size_t
     snprintf(text, size,
              "block %d: attention %s (multiplications a token: wide %.4g, thin %.4g), feed-forward "
              "%s (wide %.4g, thin %.4g)",
-             layer, block->attention_form == TT_THIN ? "thin" : "wide",
+             layer, form_name(block->attention_form),
              tt_encoder_block_cost(encoder, layer, 0, TT_WIDE, sequence),
              tt_encoder_block_cost(encoder, layer, 0, TT_THIN, sequence),
-             block->feed_forward_form == TT_THIN ? "thin" : "wide",
+             form_name(block->feed_forward_form),
              tt_encoder_block_cost(encoder, layer, 1, TT_WIDE, sequence),
              tt_encoder_block_cost(encoder, layer, 1, TT_THIN, sequence));
 }
@@ -540,7 +576,7 @@ bool tt_encoder_block_range(const tt_encoder *encoder, int layer, int64_t *offse
         }
     }
     *count = end - *offset;
-    return block->attention_form == TT_WIDE;
+    return block->attention_form != TT_THIN; /* where contract adds to gradients of biases */
 }
 
 static tt_embedding embedding_of(const tt_encoder *encoder, const tt_encoder_inputs *inputs)

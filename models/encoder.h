@@ -10,6 +10,11 @@
  *    feed-forward block by tiles (tt_thin_feed_forward); nothing wider than a rank is kept but the
  *    normalised residual stream.
  *
+ * A half whose last map is removed is skipped: of it only the norm with that map's bias remains,
+ * and nothing but the norm's state is kept or done. Other removed maps leave their bias: without
+ * query, attention goes by the keys alone; without key it is even; without both, and without value,
+ * both forms still hold.
+ *
  * One step: materialise(); then for each micro-batch forward(), backward(); then contract(). */
 #ifndef TT_MODELS_ENCODER_H
 #define TT_MODELS_ENCODER_H
@@ -28,7 +33,7 @@ typedef struct {
     uint32_t first_sequence;       /* number of sequence 0 in the global batch: dropout counts it */
 } tt_encoder_inputs;
 
-typedef enum { TT_WIDE, TT_THIN } tt_block_form;
+typedef enum { TT_WIDE, TT_THIN, TT_SKIPPED } tt_block_form;
 
 /* Which form the halves of a block take: what the cost model says, or one form wherever it applies.
  */
@@ -67,8 +72,8 @@ tt_status tt_encoder_plan_activations(tt_encoder *encoder, int64_t batch, int64_
 /* Frees the activations and the blocks; not the parameters. */
 void tt_encoder_free(tt_encoder *encoder);
 size_t tt_encoder_activation_bytes(const tt_encoder *encoder);
-/* "thin" or "wide" for the halves of block `layer`, with the estimated multiplications a token of
- * both forms, as one line of text. */
+/* "thin", "wide" or "skipped" for the halves of block `layer`, with the estimated multiplications a
+ * token of both forms, as one line of text. */
 void tt_encoder_explain(const tt_encoder *encoder, int layer, char *text, size_t size);
 
 /* After parameters and factors: what thin attention needs once a step. */

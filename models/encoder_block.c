@@ -29,10 +29,11 @@ tt_status tt_encoder_block_create(tt_encoder *encoder, int layer, tt_error *erro
     char name[128];
     block->first_parameter = encoder->parameters->count;
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        bool passes_key = list[i].neighbour == &block->key && block->key.form == TT_REMOVED;
         snprintf(name, sizeof name, "bert.encoder.layer.%d.%s", layer, list[i].name);
         TT_TRY(tt_linear_add(list[i].map, name, list[i].inputs, list[i].outputs,
-                             &maps[list[i].kind], list[i].neighbour, encoder->parameters,
-                             encoder->trains, error));
+                             &maps[list[i].kind], passes_key ? &block->query : list[i].neighbour,
+                             encoder->parameters, encoder->trains, error));
     }
     snprintf(name, sizeof name, "bert.encoder.layer.%d.attention.output.LayerNorm", layer);
     TT_TRY(tt_norm_add(&block->attention_norm, name, hidden, encoder->parameters, error));
@@ -64,17 +65,23 @@ static bool is_train(const tt_linear *map)
     return map->form == TT_TENSOR_TRAIN;
 }
 
+/* Removed maps are no hindrance to thin attention. */
 static bool attention_is_trains(const tt_encoder_block *block)
 {
-    return is_train(&block->query) && is_train(&block->key) && is_train(&block->value) &&
-           is_train(&block->attention_output);
+    return block->query.form != TT_DENSE && block->key.form != TT_DENSE &&
+           block->value.form != TT_DENSE && is_train(&block->attention_output);
+}
+
+bool tt_encoder_block_skips(const tt_encoder_block *block, int half)
+{
+    return (half == 0 ? &block->attention_output : &block->output)->form == TT_REMOVED;
 }
 
 /* Multiplications of a map's full output from its input, one row. */
 static double map_cost(const tt_linear *map)
 {
-    return is_train(map) ? (double)map->rank * (double)(map->inputs + map->outputs)
-                         : (double)map->inputs * (double)map->outputs;
+    return map->form == TT_DENSE ? (double)map->inputs * (double)map->outputs
+                                 : (double)map->rank * (double)(map->inputs + map->outputs);
 }
 
 /* A number that passes through memory once more costs about as much as this many multiplications.
@@ -128,6 +135,10 @@ double tt_encoder_block_cost(const tt_encoder *encoder, int layer, int half, tt_
                              int64_t sequence)
 {
     const tt_encoder_block *block = &encoder->blocks[layer];
+    bool skips = tt_encoder_block_skips(block, half);
+    if (skips || form == TT_SKIPPED) {
+        return skips && form == TT_SKIPPED ? 0.0 : INFINITY;
+    }
     if (form == TT_THIN && !device_has_thin(encoder, block, half)) {
         return INFINITY;
     }
@@ -257,17 +268,28 @@ tt_residual_norm tt_block_norm(const tt_encoder *encoder, int layer, int half,
     return norm;
 }
 
-static bool is_thin(const tt_encoder *encoder, int layer, int half)
+static tt_block_form form_of(const tt_encoder *encoder, int layer, int half)
 {
     const tt_encoder_block *block = &encoder->blocks[layer];
-    return (half == 0 ? block->attention_form : block->feed_forward_form) == TT_THIN;
+    return half == 0 ? block->attention_form : block->feed_forward_form;
 }
 
-/* Whether the joint after a half goes on into the next one: both are thin. */
+static bool is_thin(const tt_encoder *encoder, int layer, int half)
+{
+    return form_of(encoder, layer, half) == TT_THIN;
+}
+
+/* Whether a half ends in a joint: it is thin, or skipped, which is thin of rank 0. */
+static bool ends_thin(const tt_encoder *encoder, int layer, int half)
+{
+    return form_of(encoder, layer, half) != TT_WIDE;
+}
+
+/* Whether the joint after a half goes on into the next one, which is thin as well. */
 static bool feeds_next(const tt_encoder *encoder, int layer, int half)
 {
     int next_layer = layer + half;
-    return is_thin(encoder, layer, half) && next_layer < encoder->configuration.layers &&
+    return ends_thin(encoder, layer, half) && next_layer < encoder->configuration.layers &&
            is_thin(encoder, next_layer, 1 - half);
 }
 
@@ -278,23 +300,52 @@ static bool is_fed(const tt_encoder *encoder, int layer, int half)
                      : layer > 0 && feeds_next(encoder, layer - 1, 1);
 }
 
+static const tt_linear *input_map(const tt_encoder_block *block, int number)
+{
+    const tt_linear *const maps[] = {&block->query, &block->key, &block->value};
+    return maps[number];
+}
+
+const tt_linear *tt_block_first_input(const tt_encoder_block *block)
+{
+    for (int i = 0; i < 3; i++) {
+        if (is_train(input_map(block, i))) {
+            return input_map(block, i);
+        }
+    }
+    return NULL;
+}
+
+const tt_linear *tt_block_last_input(const tt_encoder_block *block)
+{
+    for (int i = 2; i >= 0; i--) {
+        if (is_train(input_map(block, i))) {
+            return input_map(block, i);
+        }
+    }
+    return NULL;
+}
+
 tt_thin_joint tt_block_joint(const tt_encoder *encoder, int layer, int half,
                              const tt_encoder_inputs *inputs)
 {
     const tt_encoder_block *block = &encoder->blocks[layer];
     const tt_linear *map = half == 0 ? &block->attention_output : &block->output;
-    const tt_train *train = tt_linear_train(map);
     tt_thin_joint joint = {.norm = tt_block_norm(encoder, layer, half, inputs),
                            .u = tt_plan_matrix(encoder,
                                                half == 0 ? block->room.u_o : block->room.u_2,
                                                inputs->batch * inputs->sequence, map->rank),
-                           .b = train->rounded_b,
-                           .b_gradient = train->b_gradient,
+                           .b = tt_matrix_dense(NULL, 0, map->outputs, encoder->device->compute),
+                           .b_gradient = tt_matrix_f32(NULL, 0, map->outputs),
                            .workspace = at(encoder, encoder->plan->shared.workspace)};
-    if (feeds_next(encoder, layer, half)) {
-        const tt_encoder_block *next = &encoder->blocks[layer + half];
-        int first = half == 0 ? next->intermediate.train : next->query.train;
-        int last = half == 0 ? next->intermediate.train : next->value.train;
+    if (is_train(map)) {
+        joint.b = tt_linear_train(map)->rounded_b;
+        joint.b_gradient = tt_linear_train(map)->b_gradient;
+    }
+    const tt_encoder_block *next = &encoder->blocks[layer + half];
+    if (feeds_next(encoder, layer, half) && (half == 0 || tt_block_first_input(next))) {
+        int first = half == 0 ? next->intermediate.train : tt_block_first_input(next)->train;
+        int last = half == 0 ? next->intermediate.train : tt_block_last_input(next)->train;
         joint.a_next = tt_train_set_input_factors(encoder->trains, first, last);
         joint.a_next_gradient = tt_train_set_input_gradients(encoder->trains, first, last);
     }
@@ -369,8 +420,9 @@ static void thin_attention_forward(tt_encoder *encoder, int layer, const tt_enco
                                    const block_view *view)
 {
     tt_thin_attention attention = tt_block_thin_attention(encoder, layer, inputs);
-    if (!is_fed(encoder, layer, 0)) {
-        tt_linear_contract(&view->block->query, &view->block->value, view->hidden, view->u_qkv);
+    const tt_linear *first = tt_block_first_input(view->block);
+    if (first && !is_fed(encoder, layer, 0)) {
+        tt_linear_contract(first, tt_block_last_input(view->block), view->hidden, view->u_qkv);
     }
     view->ops->thin_attention_forward(view->device, &attention, view->u_o);
 }
@@ -412,7 +464,7 @@ static tt_matrix next_u(const tt_encoder *encoder, int layer, int half, const bl
 static void close_half(tt_encoder *encoder, int layer, int half, const tt_encoder_inputs *inputs,
                        const block_view *view)
 {
-    if (is_thin(encoder, layer, half)) {
+    if (ends_thin(encoder, layer, half)) {
         tt_thin_joint joint = tt_block_joint(encoder, layer, half, inputs);
         view->ops->thin_joint_forward(view->device, &joint, view->hidden,
                                       next_u(encoder, layer, half, view));
@@ -428,13 +480,13 @@ void tt_encoder_block_forward(tt_encoder *encoder, int layer, const tt_encoder_i
     block_view view = view_of(encoder, layer, inputs);
     if (view.block->attention_form == TT_THIN) {
         thin_attention_forward(encoder, layer, inputs, &view);
-    } else {
+    } else if (view.block->attention_form == TT_WIDE) {
         wide_attention_forward(encoder, layer, inputs, &view);
     }
     close_half(encoder, layer, 0, inputs, &view);
     if (view.block->feed_forward_form == TT_THIN) {
         thin_feed_forward_forward(encoder, layer, &view);
-    } else {
+    } else if (view.block->feed_forward_form == TT_WIDE) {
         wide_feed_forward_forward(encoder, &view);
     }
     close_half(encoder, layer, 1, inputs, &view);
@@ -504,7 +556,10 @@ static void wide_attention_backward(tt_encoder *encoder, int layer, const tt_enc
     int64_t columns[3];
     qkv_maps(block, maps, columns);
     for (int i = 0; i < 3; i++) {
-        if (maps[i] != &block->key) { /* a constant along the keys, which softmax cancels */
+        /* The key's bias is a constant along the keys, which softmax cancels; without key, so is
+         * all that queries do. */
+        if (maps[i] == &block->value ||
+            (maps[i] == &block->query && block->key.form != TT_REMOVED)) {
             view->ops->add_bias_backward(view->device, d_map[i], tt_linear_bias_gradient(maps[i]));
         }
         tt_linear_backward(maps[i], view->hidden,
@@ -522,8 +577,9 @@ static void thin_attention_backward(tt_encoder *encoder, int layer, const tt_enc
     tt_matrix d_u = scratch_u(encoder, view, view->u_qkv.columns);
     view->ops->thin_attention_backward(
         view->device, &attention, scratch_u2(encoder, view, block->attention_output.rank), d_u);
-    if (!is_fed(encoder, layer, 0)) {
-        tt_linear_contract_backward(&block->query, &block->value, view->hidden, d_u, 1.0f,
+    const tt_linear *first = tt_block_first_input(block);
+    if (first && !is_fed(encoder, layer, 0)) {
+        tt_linear_contract_backward(first, tt_block_last_input(block), view->hidden, d_u, 1.0f,
                                     view->d_hidden);
     }
 }
@@ -533,7 +589,7 @@ static void thin_attention_backward(tt_encoder *encoder, int layer, const tt_enc
 static void open_half(tt_encoder *encoder, int layer, int half, const tt_encoder_inputs *inputs,
                       const block_view *view)
 {
-    if (is_thin(encoder, layer, half)) {
+    if (ends_thin(encoder, layer, half)) {
         tt_thin_joint joint = tt_block_joint(encoder, layer, half, inputs);
         tt_matrix d_next = scratch_u(encoder, view, joint.a_next.columns);
         view->ops->thin_joint_backward(view->device, &joint, d_next, view->d_hidden,
@@ -560,7 +616,7 @@ void tt_encoder_block_input(tt_encoder *encoder, int layer, const tt_encoder_inp
 static void recall_input(tt_encoder *encoder, int layer, int half, const tt_encoder_inputs *inputs,
                          const block_view *view)
 {
-    if (is_fed(encoder, layer, half)) {
+    if (is_fed(encoder, layer, half) || form_of(encoder, layer, half) == TT_SKIPPED) {
         return;
     }
     if (half == 0) {
@@ -578,14 +634,14 @@ void tt_encoder_block_backward(tt_encoder *encoder, int layer, const tt_encoder_
     recall_input(encoder, layer, 1, inputs, &view);
     if (is_thin(encoder, layer, 1)) {
         thin_feed_forward_backward(encoder, layer, &view);
-    } else {
+    } else if (!ends_thin(encoder, layer, 1)) {
         wide_feed_forward_backward(encoder, &view);
     }
     open_half(encoder, layer, 0, inputs, &view);
     recall_input(encoder, layer, 0, inputs, &view);
     if (is_thin(encoder, layer, 0)) {
         thin_attention_backward(encoder, layer, inputs, &view);
-    } else {
+    } else if (!ends_thin(encoder, layer, 0)) {
         wide_attention_backward(encoder, layer, inputs, &view);
     }
 }

@@ -1,4 +1,4 @@
-/* One block of the encoder: attention half and feed-forward half. Only models/encoder*.c include
+/* One block of the encoder: attention half and feed-forward half. Only the files of models/ include
  * this. */
 #ifndef TT_MODELS_ENCODER_BLOCK_H
 #define TT_MODELS_ENCODER_BLOCK_H
@@ -59,6 +59,9 @@ typedef struct tt_encoder_plan {
 tt_status tt_encoder_block_create(tt_encoder *encoder, int layer, tt_error *error);
 void tt_encoder_block_initialize(tt_encoder *encoder, int layer, uint64_t seed);
 
+/* Whether the last map of a half is removed, so that there is nothing to run but its norm. */
+bool tt_encoder_block_skips(const tt_encoder_block *block, int half);
+
 /* Multiplications a token of an attention half (0) or feed-forward half (1) in a form; infinite
  * when the form does not apply. */
 double tt_encoder_block_cost(const tt_encoder *encoder, int layer, int half, tt_block_form form,
@@ -76,6 +79,10 @@ tt_thin_joint tt_block_joint(const tt_encoder *encoder, int layer, int half,
                              const tt_encoder_inputs *inputs);
 tt_residual_norm tt_block_norm(const tt_encoder *encoder, int layer, int half,
                                const tt_encoder_inputs *inputs);
+
+/* The outermost of the maps query, key and value that are left; NULL where none is. */
+const tt_linear *tt_block_first_input(const tt_encoder_block *block);
+const tt_linear *tt_block_last_input(const tt_encoder_block *block);
 
 /* x: the residual stream, updated in place. */
 void tt_encoder_block_forward(tt_encoder *encoder, int layer, const tt_encoder_inputs *inputs);
