@@ -366,6 +366,17 @@ typedef struct tt_ops {
                                void *workspace);
     size_t (*embedding_workspace)(tt_device *device, int64_t tokens, int64_t vocabulary);
 
+    void (*distinct_ids)(tt_device *device, const tt_distinct *distinct);
+    size_t (*distinct_ids_workspace)(tt_device *device, int64_t count, int64_t bound);
+    /* Rows whose id is -1 are left as they are (forward) and count nothing (backward); rows may
+     * have any type forward, d_rows are f32. Each slice's gradient is a sum over the rows that it
+     * is part of, in their order. */
+    void (*slice_products_forward)(tt_device *device, const tt_slice_products *products,
+                                   tt_matrix rows);
+    void (*slice_products_backward)(tt_device *device, const tt_slice_products *products,
+                                    tt_matrix d_rows);
+    size_t (*slice_products_workspace)(tt_device *device, const tt_slice_products *products);
+
     /* y[i] = x[index[i]]; scatter: dx[index[i]] += dy[i] (rows of dx named once or more, in order
      * of i). */
     void (*gather_rows)(tt_device *device, tt_matrix x, const int32_t *index, tt_matrix y);

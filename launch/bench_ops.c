@@ -29,6 +29,11 @@
     ENTRY(embedding_forward)                                                                       \
     ENTRY(embedding_backward)                                                                      \
     ENTRY(embedding_workspace)                                                                     \
+    ENTRY(distinct_ids)                                                                            \
+    ENTRY(distinct_ids_workspace)                                                                  \
+    ENTRY(slice_products_forward)                                                                  \
+    ENTRY(slice_products_backward)                                                                 \
+    ENTRY(slice_products_workspace)                                                                \
     ENTRY(gather_rows)                                                                             \
     ENTRY(scatter_rows)                                                                            \
     ENTRY(cross_entropy)                                                                           \

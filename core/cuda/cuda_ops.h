@@ -34,6 +34,13 @@ void tt_cuda_embedding_forward(tt_device *device, const tt_embedding *embedding,
 void tt_cuda_embedding_backward(tt_device *device, const tt_embedding *embedding, tt_matrix dy,
                                 void *workspace);
 size_t tt_cuda_embedding_workspace(tt_device *device, int64_t tokens, int64_t vocabulary);
+void tt_cuda_distinct_ids(tt_device *device, const tt_distinct *distinct);
+size_t tt_cuda_distinct_ids_workspace(tt_device *device, int64_t count, int64_t bound);
+void tt_cuda_slice_products_forward(tt_device *device, const tt_slice_products *products,
+                                    tt_matrix rows);
+void tt_cuda_slice_products_backward(tt_device *device, const tt_slice_products *products,
+                                     tt_matrix d_rows);
+size_t tt_cuda_slice_products_workspace(tt_device *device, const tt_slice_products *products);
 void tt_cuda_gather_rows(tt_device *device, tt_matrix x, const int32_t *index, tt_matrix y);
 void tt_cuda_scatter_rows(tt_device *device, tt_matrix dy, const int32_t *index, tt_matrix dx);
 void tt_cuda_cross_entropy(tt_device *device, const tt_cross_entropy *loss);
