@@ -1,6 +1,5 @@
 #include "core/rank.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -10,10 +9,9 @@ float tt_least_kept(float threshold)
 }
 
 struct tt_rank_objective {
+    const tt_train_set *trains;
     const tt_parameters *parameters;
     tt_device *device;
-    tt_ranked_tensor *tensors; /* a copy */
-    int count;
     tt_rank_terms terms;
     tt_arena arena; /* tables, workspace and record */
 };
@@ -26,28 +24,16 @@ typedef struct {
     tt_rank_entry *entries;
 } host_tables;
 
-static int64_t rank_of(const tt_parameters *parameters, tt_parameter_id diagonal)
-{
-    return parameters->items[diagonal].count;
-}
-
-/* r_k of a tensor. */
-static int64_t link_rank(const tt_rank_objective *objective, const tt_ranked_tensor *tensor, int k)
-{
-    return k == 0 || k == tensor->order ? 1
-                                        : rank_of(objective->parameters, tensor->diagonals[k - 1]);
-}
-
 static void count_tables(tt_rank_objective *objective)
 {
     tt_rank_terms *terms = &objective->terms;
-    terms->tensor_count = objective->count;
-    for (int t = 0; t < objective->count; t++) {
-        const tt_ranked_tensor *tensor = &objective->tensors[t];
-        terms->core_count += tensor->order;
-        terms->link_count += tensor->order - 1;
-        for (int k = 1; k < tensor->order; k++) {
-            terms->entry_count += link_rank(objective, tensor, k);
+    terms->tensor_count = objective->trains->count;
+    for (int t = 0; t < terms->tensor_count; t++) {
+        const tt_train_shape *shape = &objective->trains->trains[t].shape;
+        terms->core_count += shape->order;
+        terms->link_count += shape->order - 1;
+        for (int k = 1; k < shape->order; k++) {
+            terms->entry_count += shape->ranks[k];
         }
     }
 }
@@ -67,23 +53,23 @@ static void fill_tensor(const tt_rank_objective *objective, int number, int32_t 
                         int32_t link_first, const host_tables *tables)
 {
     const tt_parameters *parameters = objective->parameters;
-    const tt_ranked_tensor *tensor = &objective->tensors[number];
-    tables->tensors[number] = (tt_rank_tensor){tensor->order, core_first, link_first};
-    for (int k = 0; k < tensor->order; k++) {
-        const tt_parameter *core = &parameters->items[tensor->cores[k]];
-        int64_t left = link_rank(objective, tensor, k), right = link_rank(objective, tensor, k + 1);
-        assert(core->count % (left * right) == 0);
+    const tt_train *train = &objective->trains->trains[number];
+    const tt_train_shape *shape = &train->shape;
+    tables->tensors[number] = (tt_rank_tensor){shape->order, core_first, link_first};
+    for (int k = 0; k < shape->order; k++) {
+        bool last = k + 1 == shape->order;
+        int64_t offset = parameters->items[train->cores[k]].offset;
         tables->cores[core_first + k] =
-            (tt_rank_core){.values = parameters->values + core->offset,
-                           .gradients = parameters->gradients + core->offset,
-                           .left = left,
-                           .mode = core->count / (left * right),
-                           .right = right,
+            (tt_rank_core){.values = parameters->values + offset,
+                           .gradients = parameters->gradients + offset,
+                           .left = shape->ranks[k],
+                           .mode = shape->modes[k],
+                           .right = shape->ranks[k + 1],
                            .left_link = k == 0 ? -1 : link_first + k - 1,
-                           .right_link = k + 1 == tensor->order ? -1 : link_first + k,
+                           .right_link = last ? -1 : link_first + k,
                            .tensor = number};
-        if (k + 1 < tensor->order) {
-            tables->links[link_first + k] = make_link(parameters, tensor->diagonals[k], number);
+        if (!last) {
+            tables->links[link_first + k] = make_link(parameters, train->diagonals[k], number);
         }
     }
 }
@@ -108,10 +94,11 @@ static void list_entries(const tt_rank_terms *terms, const host_tables *tables)
 static void fill_tables(const tt_rank_objective *objective, const host_tables *tables)
 {
     int32_t core_first = 0, link_first = 0;
-    for (int t = 0; t < objective->count; t++) {
+    for (int t = 0; t < objective->trains->count; t++) {
+        int32_t order = objective->trains->trains[t].shape.order;
         fill_tensor(objective, t, core_first, link_first, tables);
-        core_first += objective->tensors[t].order;
-        link_first += objective->tensors[t].order - 1;
+        core_first += order;
+        link_first += order - 1;
     }
     list_entries(&objective->terms, tables);
 }
@@ -152,25 +139,18 @@ static tt_status place_tables(tt_rank_objective *objective, tt_error *error)
     return TT_OK;
 }
 
-tt_status tt_rank_objective_create(const tt_parameters *parameters, const tt_ranked_tensor *tensors,
-                                   int count, float threshold, tt_rank_objective **objective,
+tt_status tt_rank_objective_create(const tt_train_set *trains, tt_rank_objective **objective,
                                    tt_error *error)
 {
     tt_rank_objective *created = calloc(1, sizeof *created);
-    tt_ranked_tensor *copy = calloc((size_t)count + 1, sizeof *copy);
-    if (!created || !copy) {
-        free(created);
-        free(copy);
+    if (!created) {
         return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for the rank objective");
     }
-    for (int t = 0; t < count; t++) {
-        copy[t] = tensors[t];
-    }
-    *created = (tt_rank_objective){.parameters = parameters,
+    const tt_parameters *parameters = trains->parameters;
+    *created = (tt_rank_objective){.trains = trains,
+                                   .parameters = parameters,
                                    .device = parameters->device,
-                                   .tensors = copy,
-                                   .count = count,
-                                   .terms = {.threshold = threshold,
+                                   .terms = {.threshold = trains->threshold,
                                              .gradients = parameters->gradients,
                                              .gradient_count = parameters->total,
                                              .loss_sums = tt_parameters_statistics(parameters)}};
@@ -188,7 +168,6 @@ void tt_rank_objective_destroy(tt_rank_objective **objective)
     tt_rank_objective *gone = *objective;
     if (gone) {
         tt_arena_free(&gone->arena);
-        free(gone->tensors);
         free(gone);
     }
     *objective = NULL;
@@ -225,17 +204,16 @@ static int64_t kept_entries(const tt_rank_objective *objective, tt_parameter_id 
     return kept;
 }
 
-static int64_t tensor_size(const tt_rank_objective *objective, const tt_ranked_tensor *tensor,
-                           const float *diagonals)
+static int64_t train_size(const tt_rank_objective *objective, const tt_train *train,
+                          const float *diagonals)
 {
-    const tt_parameters *parameters = objective->parameters;
+    const tt_train_shape *shape = &train->shape;
     int64_t size = 0, left = 1;
     bool removed = false;
-    for (int k = 0; k < tensor->order; k++) {
-        bool last = k + 1 == tensor->order;
-        int64_t right = last ? 1 : kept_entries(objective, tensor->diagonals[k], diagonals);
-        int64_t whole = link_rank(objective, tensor, k) * link_rank(objective, tensor, k + 1);
-        size += left * (parameters->items[tensor->cores[k]].count / whole) * right;
+    for (int k = 0; k < shape->order; k++) {
+        bool last = k + 1 == shape->order;
+        int64_t right = last ? 1 : kept_entries(objective, train->diagonals[k], diagonals);
+        size += left * shape->modes[k] * right;
         removed = removed || right == 0;
         left = right;
     }
@@ -255,8 +233,8 @@ int64_t tt_rank_objective_size(const tt_rank_objective *objective)
         objective->device->copy_out(objective->device, diagonals, parameters->values + first,
                                     tt_floats(count));
     }
-    for (int t = 0; t < objective->count; t++) {
-        size += tensor_size(objective, &objective->tensors[t], diagonals);
+    for (int t = 0; t < objective->trains->count; t++) {
+        size += train_size(objective, &objective->trains->trains[t], diagonals);
     }
     free(diagonals);
     return size;

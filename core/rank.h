@@ -37,19 +37,11 @@
 
 #include "core/tensor_train.h"
 
-/* A tensor train, or a tensor-train matrix, whose k-th mode size is a product of two. Core k is
- * [r_{k-1}, n_k, r_k] (the mode may be several dimensions), diagonal k is [r_k]. */
-typedef struct {
-    int order;                                   /* number of cores, 2..TT_MAX_ORDER */
-    tt_parameter_id cores[TT_MAX_ORDER];         /* core k at k - 1 */
-    tt_parameter_id diagonals[TT_MAX_ORDER - 1]; /* D_k at k - 1 */
-} tt_ranked_tensor;
-
 typedef struct tt_rank_objective tt_rank_objective;
 
-/* `parameters` must be allocated with moments and outlive the objective; no tensors is fine. */
-tt_status tt_rank_objective_create(const tt_parameters *parameters, const tt_ranked_tensor *tensors,
-                                   int count, float threshold, tt_rank_objective **objective,
+/* For all tensor trains of a set (tensor-train matrices are trains of modes v_k h_k). The set and
+ * its parameters, allocated with moments, outlive the objective; a set without trains is fine. */
+tt_status tt_rank_objective_create(const tt_train_set *trains, tt_rank_objective **objective,
                                    tt_error *error);
 /* Sets the pointer to NULL; NULL is fine. */
 void tt_rank_objective_destroy(tt_rank_objective **objective);
