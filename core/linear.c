@@ -1,6 +1,9 @@
 #include "core/linear.h"
 
+#include "core/tensor_train_svd.h"
+
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A table may have less of a map than the form says, never something else. */
@@ -93,6 +96,49 @@ void tt_linear_initialize(const tt_linear *linear, float deviation, uint64_t see
         tt_train_initialize(linear->trains, linear->train, deviation, seed);
     }
     tt_parameters_fill(linear->parameters, linear->bias, 0.0f);
+}
+
+/* Adds the transpose of `matrix` to the weight. */
+static tt_status add_to_weight(const tt_linear *linear, const double *matrix, tt_error *error)
+{
+    size_t bytes = tt_floats(linear->inputs * linear->outputs);
+    float *values = malloc(bytes);
+    if (!values) {
+        return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for the first values of a map");
+    }
+    tt_device *device = linear->parameters->device;
+    float *weight = tt_parameters_value(linear->parameters, linear->weight);
+    device->copy_out(device, values, weight, bytes);
+    for (int64_t o = 0; o < linear->outputs; o++) {
+        for (int64_t i = 0; i < linear->inputs; i++) {
+            values[o * linear->inputs + i] += (float)matrix[i * linear->outputs + o];
+        }
+    }
+    device->copy_in(device, weight, values, bytes);
+    free(values);
+    return TT_OK;
+}
+
+tt_status tt_linear_initialize_around(const tt_linear *linear, const double *matrix,
+                                      tt_error *error)
+{
+    if (linear->form == TT_DENSE) {
+        return add_to_weight(linear, matrix, error);
+    }
+    if (linear->form != TT_TENSOR_TRAIN) {
+        return TT_OK;
+    }
+    double lost;
+    TT_TRY(tt_train_put_in_front(linear->trains, linear->train, matrix, &lost, error));
+    if (lost > 1e-3 && !linear->trains->shapes) {
+        char name[192];
+        tt_linear_name(linear, name, sizeof name);
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "%s: the ranks are too small for the first values of the map: %.0f %% "
+                            "of them would be lost",
+                            name, 100.0 * lost);
+    }
+    return TT_OK;
 }
 
 int64_t tt_linear_size(const tt_linear *linear)

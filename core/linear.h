@@ -42,6 +42,12 @@ tt_status tt_linear_add(tt_linear *linear, const char *name, int64_t inputs, int
 
 /* Draws dense weights and assembled tensor-train entries with this standard deviation; bias 0. */
 void tt_linear_initialize(const tt_linear *linear, float deviation, uint64_t seed);
+/* After that: puts `matrix` [inputs, outputs] on top of what was drawn. A dense map becomes their
+ * sum; a tensor train gives the matrix the ranks that it needs and keeps what was drawn in the
+ * others. Fails for want of memory, and where the ranks cannot hold the matrix; ranks that a table
+ * of shapes has cut (their values come from a checkpoint) hold what they can. */
+tt_status tt_linear_initialize_around(const tt_linear *linear, const double *matrix,
+                                      tt_error *error);
 
 /* Numbers learnt with the bias, and what the dense twin has. */
 int64_t tt_linear_size(const tt_linear *linear);

@@ -1,6 +1,7 @@
 #include "models/encoder.h"
 
 #include "models/encoder_block.h"
+#include "models/positions.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -41,6 +42,7 @@ tt_status tt_encoder_create(tt_encoder *encoder, const tt_configuration *configu
                             tt_parameters *parameters, tt_train_set *trains, tt_error *error)
 {
     TT_TRY(tt_configuration_check(configuration, error));
+    TT_TRY(tt_positions_check(configuration, error));
     *encoder = (tt_encoder){.configuration = *configuration,
                             .device = parameters->device,
                             .parameters = parameters,
@@ -73,51 +75,14 @@ tt_status tt_encoder_create(tt_encoder *encoder, const tt_configuration *configu
     return TT_OK;
 }
 
-/* Position s gets sin(s / P^(j / hidden)) at even columns j and the cosine of the same angle at
- * j + 1, P being max_positions: no wave is longer than what there is to tell apart. A wave's own
- * deviation is 1 / sqrt(2); these have half the words' deviation, so that words keep the larger
- * share of the norm that follows. */
-static float wave(int64_t position, int64_t column, const tt_configuration *configuration)
+tt_status tt_encoder_initialize(tt_encoder *encoder, uint64_t seed, tt_error *error)
 {
-    double part = (double)(column - column % 2) / (double)configuration->hidden_size;
-    double angle = (double)position * pow((double)configuration->max_positions, -part);
-    double value = column % 2 == 0 ? sin(angle) : cos(angle);
-    return (float)(sqrt(0.5) * configuration->initializer_range * value);
-}
-
-static void fill_waves(tt_encoder *encoder)
-{
-    enum { CHUNK = 4096 };
-    tt_device *device = encoder->device;
-    const tt_configuration *configuration = &encoder->configuration;
-    int64_t hidden = configuration->hidden_size;
-    int64_t count = configuration->max_positions * hidden;
-    float *table = tt_parameters_value(encoder->parameters, encoder->position);
-    float chunk[CHUNK];
-    for (int64_t i = 0; i < count; i += CHUNK) {
-        int64_t length = count - i < CHUNK ? count - i : CHUNK;
-        for (int64_t j = 0; j < length; j++) {
-            chunk[j] = wave((i + j) / hidden, (i + j) % hidden, configuration);
-        }
-        device->copy_in(device, table + i, chunk, tt_floats(length));
-    }
-}
-
-void tt_encoder_initialize(tt_encoder *encoder, uint64_t seed)
-{
-    float deviation = encoder->configuration.initializer_range;
-    tt_parameters_fill_normal(encoder->parameters, encoder->word, deviation, seed);
-    tt_parameters_fill_normal(encoder->parameters, encoder->position, deviation, seed);
-    /* A row that all tokens share tells none from another but takes its share of the norm that
-     * follows: drawn like the others it keeps small models from learning what follows what. */
-    tt_parameters_fill(encoder->parameters, encoder->segment, 0.0f);
-    if (encoder->configuration.position_initializer == TT_POSITIONS_SINUSOIDAL) {
-        fill_waves(encoder);
-    }
+    TT_TRY(tt_positions_initialize(encoder, seed, error));
     tt_norm_initialize(&encoder->norm, encoder->parameters);
     for (int layer = 0; layer < encoder->configuration.layers; layer++) {
         tt_encoder_block_initialize(encoder, layer, seed);
     }
+    return tt_positions_initialize_attention(encoder, error);
 }
 
 /* --- planning activations --- */

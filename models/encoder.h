@@ -63,8 +63,9 @@ typedef struct {
  * `trains` stay the caller's. */
 tt_status tt_encoder_create(tt_encoder *encoder, const tt_configuration *configuration,
                             tt_parameters *parameters, tt_train_set *trains, tt_error *error);
-/* Draws all weights; parameters must be allocated. */
-void tt_encoder_initialize(tt_encoder *encoder, uint64_t seed);
+/* Draws all weights; parameters must be allocated. Fails for want of memory, or where the ranks are
+ * too small for the position initializer. */
+tt_status tt_encoder_initialize(tt_encoder *encoder, uint64_t seed, tt_error *error);
 /* Sizes and allocates activations for micro-batches of up to `batch` sequences of `sequence`
  * tokens; called again it starts over. `with_gradients`: room for the backward pass too. */
 tt_status tt_encoder_plan_activations(tt_encoder *encoder, int64_t batch, int64_t sequence,

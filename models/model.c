@@ -14,7 +14,7 @@ static tt_status finish(tt_model *model, uint64_t seed, bool with_moments, tt_er
 {
     TT_TRY(tt_parameters_allocate(&model->parameters, with_moments, error));
     TT_TRY(tt_train_set_plan(&model->trains, error));
-    tt_encoder_initialize(&model->encoder, seed);
+    TT_TRY(tt_encoder_initialize(&model->encoder, seed, error));
     if (model->has_masked_lm) {
         tt_masked_lm_head_initialize(&model->masked_lm, seed);
     }
