@@ -160,8 +160,8 @@ static tt_status recipe_json(const char *path, const tt_recipe *recipe, json_t *
                         (json_int_t)configuration.vocabulary_size, "hidden_size",
                         (json_int_t)configuration.hidden_size, "layers",
                         (json_int_t)configuration.layers, "heads", (json_int_t)configuration.heads);
-    tt_inspect_add_sizes(*report, tt_configuration_pretraining_parameters(&configuration),
-                         tt_configuration_pretraining_parameters(&twin));
+    tt_inspect_add_sizes(*report, tt_model_recipe_parameters(recipe, &configuration),
+                         tt_model_recipe_parameters(recipe, &twin));
     json_object_set_new(*report, "maps", maps_json(&configuration));
     json_object_set_new(*report, "phases", phases_json(recipe, &configuration));
     return TT_OK;

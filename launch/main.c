@@ -10,6 +10,7 @@
 static const tt_subcommand commands[] = {
     {"prepare", tt_prepare_main, "make tokenizers and shards from text"},
     {"pretrain", tt_pretrain_main, "train a model by a recipe"},
+    {"finetune", tt_finetune_main, "train a model for a task"},
     {"inspect", tt_inspect_main, "show what a run, checkpoint, shard, tokenizer or recipe holds"},
     {"bench", tt_bench_main, "measure step time, operations and the machine's peak"},
 };

@@ -86,6 +86,10 @@ static void add_text(tt_line *line, const char *key, const char *value)
 static void add_validation(tt_line *line, const tt_metrics_record *record)
 {
     add_double(line, "validation_loss", record->validation_loss);
+    if (record->classifies) {
+        add_double(line, "validation_accuracy", record->validation_accuracy);
+        return;
+    }
     add_double(line, "validation_masked_lm_loss", record->validation_masked_lm_loss);
     add_double(line, "validation_masked_lm_accuracy", record->validation_masked_lm_accuracy);
     add_double(line, "validation_unigram_entropy", record->validation_unigram_entropy);
@@ -111,6 +115,20 @@ static void add_timing(tt_line *line, const tt_metrics_record *record)
     append(line, "}");
 }
 
+static void add_training(tt_line *line, const tt_metrics_record *record)
+{
+    if (record->classifies) {
+        add_double(line, "accuracy", record->accuracy);
+        return;
+    }
+    add_double(line, "masked_lm_loss", record->masked_lm_loss);
+    add_double(line, "masked_lm_accuracy", record->masked_lm_accuracy);
+    if (record->has_next_sentence) {
+        add_double(line, "next_sentence_loss", record->next_sentence_loss);
+        add_double(line, "next_sentence_accuracy", record->next_sentence_accuracy);
+    }
+}
+
 static void write_record(tt_line *line, const tt_metrics_record *record)
 {
     append(line, "{");
@@ -121,12 +139,7 @@ static void write_record(tt_line *line, const tt_metrics_record *record)
     add_integer(line, "samples", record->samples);
     add_integer(line, "tokens", record->tokens);
     add_double(line, "loss", record->loss);
-    add_double(line, "masked_lm_loss", record->masked_lm_loss);
-    add_double(line, "masked_lm_accuracy", record->masked_lm_accuracy);
-    if (record->has_next_sentence) {
-        add_double(line, "next_sentence_loss", record->next_sentence_loss);
-        add_double(line, "next_sentence_accuracy", record->next_sentence_accuracy);
-    }
+    add_training(line, record);
     add_float(line, "learning_rate", record->learning_rate);
     add_float(line, "core_learning_rate", record->core_learning_rate);
     add_float(line, "diagonal_learning_rate", record->diagonal_learning_rate);

@@ -22,6 +22,9 @@ typedef struct {
     double masked_lm_loss, masked_lm_accuracy;
     double next_sentence_loss, next_sentence_accuracy; /* left out without next-sentence head */
     bool has_next_sentence;
+    bool
+        classifies; /* a task's run: accuracy stands in place of masked tokens and next sentences */
+    double accuracy;
     float learning_rate, core_learning_rate, diagonal_learning_rate;
     float gradient_norm;
     int64_t skipped_steps; /* in the run so far */
@@ -29,6 +32,7 @@ typedef struct {
 
     bool has_validation;
     double validation_loss;
+    double validation_accuracy;
     double validation_masked_lm_loss, validation_masked_lm_accuracy;
     double validation_next_sentence_loss, validation_next_sentence_accuracy;
     double validation_unigram_entropy; /* of the same masked tokens, nats: what a model that knows

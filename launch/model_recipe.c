@@ -132,6 +132,14 @@ tt_status tt_model_recipe_configuration(const tt_recipe *recipe, int64_t vocabul
     return tt_configuration_check(configuration, error);
 }
 
+int64_t tt_model_recipe_parameters(const tt_recipe *recipe, const tt_configuration *configuration)
+{
+    return recipe->task.kind == TT_TASK_NONE
+               ? tt_configuration_pretraining_parameters(configuration)
+               : tt_configuration_classification_parameters(configuration,
+                                                            tt_task_classes(recipe->task.kind));
+}
+
 tt_optimizer_options tt_model_recipe_optimizer(const tt_recipe *recipe, int phase)
 {
     const tt_recipe_phase *section = &recipe->phases[phase];

@@ -11,6 +11,9 @@
 tt_status tt_model_recipe_configuration(const tt_recipe *recipe, int64_t vocabulary_size,
                                         tt_configuration *configuration, tt_error *error);
 
+/* Learnable numbers of the model that the recipe trains, in this configuration. */
+int64_t tt_model_recipe_parameters(const tt_recipe *recipe, const tt_configuration *configuration);
+
 /* Optimizer and learning rates of phase number `phase`. */
 tt_optimizer_options tt_model_recipe_optimizer(const tt_recipe *recipe, int phase);
 

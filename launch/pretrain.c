@@ -2,6 +2,7 @@
 
 #include "data/file.h"
 #include "launch/command_line.h"
+#include "launch/model_recipe.h"
 #include "launch/stop_signal.h"
 #include "launch/storage.h"
 #include "launch/trainer.h"
@@ -14,7 +15,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* What the two commands of this file differ in. */
 typedef struct {
+    const char *name, *purpose, *example;
+    bool task; /* trains for a task */
+} training_command;
+
+typedef struct {
+    const training_command *command;
     bool resume;
     const char *resume_from;
     bool check_only;
@@ -245,7 +253,7 @@ static tt_status start_state(tt_trainer *trainer, tt_error *error)
                             .validation_loss = NAN,
                             .best_validation_loss = NAN,
                             .best_step = -1,
-                            .dense_parameters = tt_configuration_pretraining_parameters(&twin),
+                            .dense_parameters = tt_model_recipe_parameters(&run->recipe, &twin),
                             .recipe = tt_recipe_text(&run->recipe)};
     if (!trainer->state.recipe) {
         return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for the recipe's text");
@@ -278,6 +286,20 @@ static tt_status build(tt_trainer *trainer, tt_error *error)
     return start_state(trainer, error);
 }
 
+static tt_status check_command(const tt_recipe *recipe, const training_command *command,
+                               tt_error *error)
+{
+    if ((recipe->task.kind != TT_TASK_NONE) != command->task) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            command->task
+                                ? "task.kind: expected a task, found none; to pre-train, use "
+                                  "ttrain pretrain"
+                                : "task.kind: expected none, found a task; to train for it, use "
+                                  "ttrain finetune");
+    }
+    return TT_OK;
+}
+
 static tt_status set_up(tt_trainer *trainer, char **arguments, int count,
                         const pretrain_options *options, tt_error *error)
 {
@@ -286,6 +308,7 @@ static tt_status set_up(tt_trainer *trainer, char **arguments, int count,
     bool writes = world->rank == 0 && !options->check_only;
     char hosts[1024];
     TT_TRY(tt_run_read_recipe(run, arguments[0], arguments + 1, count - 1, error));
+    TT_TRY(tt_world_agree(world, check_command(&run->recipe, options->command, error), error));
     TT_TRY(tt_world_agree(world, tt_run_open_device(run, error), error));
     TT_TRY(tt_run_connect(run, error));
     TT_TRY(tt_world_agree(world, build(trainer, error), error));
@@ -335,29 +358,30 @@ static void close_trainer(tt_trainer *trainer)
 {
     tt_error ignored;
     tt_metrics_close(&trainer->metrics, &ignored);
+    tt_trainer_free_task(trainer);
     tt_training_state_free(&trainer->state);
     tt_run_close(trainer->run);
 }
 
 /* One rank speaks for all when all know; a rank that fails alone speaks for itself and ends the
  * rest. */
-static int report_failure(const tt_trainer *trainer, const tt_error *error)
+static int report_failure(const tt_trainer *trainer, const char *command, const tt_error *error)
 {
     const tt_world *world = &trainer->run->world;
     if (trainer->progress.stream) {
         tt_progress_end((tt_progress *)&trainer->progress);
     }
     if (error->shared || world->size == 1) {
-        return world->rank == 0 ? tt_command_failed("pretrain", error) : TT_EXIT_FAILED;
+        return world->rank == 0 ? tt_command_failed(command, error) : TT_EXIT_FAILED;
     }
-    fprintf(stderr, "ttrain pretrain: rank %d on %s: %s\n", world->rank, world->host,
+    fprintf(stderr, "ttrain %s: rank %d on %s: %s\n", command, world->rank, world->host,
             error->message);
     tt_world_abort(world, TT_EXIT_FAILED);
 }
 
-int tt_pretrain_main(int argc, char **argv)
+static int run_command(const training_command *kind, int argc, char **argv)
 {
-    pretrain_options options = {0};
+    pretrain_options options = {.command = kind};
     const tt_option table[] = {
         {.name = "resume",
          .kind = TT_OPTION_FLAG,
@@ -375,17 +399,14 @@ int tt_pretrain_main(int argc, char **argv)
          .target = &options.check_only,
          .help = "check recipe, tokenizer, model and shards, print their sizes, and end"},
     };
-    const tt_command command = {
-        .name = "pretrain",
-        .arguments = "RECIPE [KEY=VALUE...]",
-        .purpose = "Trains a model by a recipe, on one process or, under mpirun, on many. Losses, "
-                   "checkpoints and the resolved recipe go to the recipe's output folder. SIGTERM, "
-                   "SIGINT and SIGUSR1 finish the step, write a checkpoint and end with status 0.",
-        .example = "mpirun -np 2 ttrain pretrain recipes/wikitext_small/recipe.yaml seed=2",
-        .options = table,
-        .option_count = sizeof table / sizeof *table,
-        .minimum_arguments = 1,
-        .maximum_arguments = -1};
+    const tt_command command = {.name = kind->name,
+                                .arguments = "RECIPE [KEY=VALUE...]",
+                                .purpose = kind->purpose,
+                                .example = kind->example,
+                                .options = table,
+                                .option_count = sizeof table / sizeof *table,
+                                .minimum_arguments = 1,
+                                .maximum_arguments = -1};
     char **arguments;
     int count, exit_status;
     if (!tt_command_parse(&command, argc, argv, &arguments, &count, &exit_status)) {
@@ -404,8 +425,32 @@ int tt_pretrain_main(int argc, char **argv)
     if (status == TT_OK && !options.check_only) {
         status = train(&trainer, &error);
     }
-    exit_status = status == TT_OK ? TT_EXIT_DONE : report_failure(&trainer, &error);
+    exit_status = status == TT_OK ? TT_EXIT_DONE : report_failure(&trainer, kind->name, &error);
     close_trainer(&trainer);
     tt_world_leave(&run.world);
     return exit_status;
+}
+
+int tt_pretrain_main(int argc, char **argv)
+{
+    static const training_command kind = {
+        .name = "pretrain",
+        .purpose = "Trains a model by a recipe, on one process or, under mpirun, on many. Losses, "
+                   "checkpoints and the resolved recipe go to the recipe's output folder. SIGTERM, "
+                   "SIGINT and SIGUSR1 finish the step, write a checkpoint and end with status 0.",
+        .example = "mpirun -np 2 ttrain pretrain recipes/wikitext_small/recipe.yaml seed=2"};
+    return run_command(&kind, argc, argv);
+}
+
+int tt_finetune_main(int argc, char **argv)
+{
+    static const training_command kind = {
+        .name = "finetune",
+        .purpose = "Trains a model for a recipe's task, from fresh weights or from those of the "
+                   "checkpoint that the recipe's key initialize names, as ttrain pretrain trains: "
+                   "with the same options, files and signals, under mpirun or alone.",
+        .example = "ttrain finetune recipes/entailment/recipe.yaml initialize=runs/first/"
+                   "checkpoints/step_00001000",
+        .task = true};
+    return run_command(&kind, argc, argv);
 }

@@ -54,7 +54,13 @@ static int record_text(const tt_progress *progress, const tt_metrics_record *rec
         snprintf(parts, sizeof parts, " (mlm %.4f, nsp %.4f)", record->masked_lm_loss,
                  record->next_sentence_loss);
     }
-    if (record->has_validation) {
+    if (record->classifies) {
+        snprintf(parts, sizeof parts, " (accuracy %.3f)", record->accuracy);
+    }
+    if (record->has_validation && record->classifies) {
+        snprintf(validation, sizeof validation, "  validation %.4f (accuracy %.4f)",
+                 record->validation_loss, record->validation_accuracy);
+    } else if (record->has_validation) {
         snprintf(validation, sizeof validation, "  validation %.4f", record->validation_loss);
     }
     int64_t remaining = progress->total_steps - record->step;

@@ -193,6 +193,7 @@ static void resolve_tensor_train(const tt_recipe_draft *draft)
 
 static void resolve_phases(tt_recipe *recipe)
 {
+    recipe->model.next_sentence = recipe->model.next_sentence && recipe->task.kind == TT_TASK_NONE;
     for (uint64_t i = 0; i < recipe->phase_count; i++) {
         tt_recipe_phase *phase = &recipe->phases[i];
         if (phase->name[0] == '\0') {

@@ -128,12 +128,22 @@ tt_status tt_run_read_vocabulary(tt_run *run, tt_error *error)
     return TT_OK;
 }
 
+static tt_status create_model(tt_run *run, bool with_moments, tt_error *error)
+{
+    uint64_t seed = (uint64_t)run->recipe.seed;
+    int classes = tt_task_classes(run->recipe.task.kind);
+    return classes > 0
+               ? tt_model_create_classification(&run->model, run->device, &run->configuration,
+                                                classes, seed, with_moments, error)
+               : tt_model_create_pretraining(&run->model, run->device, &run->configuration, seed,
+                                             with_moments, error);
+}
+
 tt_status tt_run_build_model(tt_run *run, bool with_moments, tt_error *error)
 {
     TT_TRY(tt_model_recipe_configuration(&run->recipe, run->vocabulary_size, &run->configuration,
                                          error));
-    tt_status status = tt_model_create_pretraining(&run->model, run->device, &run->configuration,
-                                                   (uint64_t)run->recipe.seed, with_moments, error);
+    tt_status status = create_model(run, with_moments, error);
     if (status != TT_OK) {
         return tt_memory_hint_model(run, error);
     }

@@ -26,7 +26,10 @@ static tt_status open_train_loader(tt_trainer *trainer, tt_error *error)
     int64_t number = trainer->state.phase;
     TT_TRY(tt_trainer_find_shards(trainer, number, &trainer->train_paths,
                                   &trainer->validation_paths, error));
+    TT_TRY(tt_trainer_read_task(trainer, number, &trainer->train_paths, &trainer->validation_paths,
+                                error));
     tt_loader_options options = tt_trainer_loader_options(trainer, number, &trainer->train_paths);
+    options.source = tt_trainer_train_source(trainer);
     options.shuffle = true;
     options.first_step = trainer->state.phase_step;
     options.last_step = phase_of(trainer)->steps;
@@ -246,6 +249,8 @@ static tt_metrics_record make_record(tt_trainer *trainer, const tt_step_result *
                                 .next_sentence_loss = (float)result->next_sentence_loss,
                                 .next_sentence_accuracy = (float)result->next_sentence_accuracy,
                                 .has_next_sentence = trainer->run->configuration.next_sentence,
+                                .classifies = trainer->run->recipe.task.kind != TT_TASK_NONE,
+                                .accuracy = result->next_sentence_accuracy,
                                 .learning_rate = result->learning_rate[TT_GROUP_DENSE],
                                 .core_learning_rate = result->learning_rate[TT_GROUP_CORES],
                                 .diagonal_learning_rate = result->learning_rate[TT_GROUP_DIAGONALS],
@@ -271,6 +276,7 @@ static tt_status validate(tt_trainer *trainer, tt_metrics_record *record, tt_err
     record->validation_next_sentence_loss = result.step.next_sentence_loss;
     record->validation_next_sentence_accuracy = result.step.next_sentence_accuracy;
     record->validation_unigram_entropy = result.unigram_entropy;
+    record->validation_accuracy = result.step.next_sentence_accuracy;
     record->validation_loss = result.step.masked_lm_loss + result.step.next_sentence_loss;
     state->validation_loss = record->validation_loss;
     if (isfinite(state->validation_loss) &&

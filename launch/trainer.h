@@ -10,6 +10,7 @@
 #ifndef TT_LAUNCH_TRAINER_H
 #define TT_LAUNCH_TRAINER_H
 
+#include "data/task.h"
 #include "launch/checkpoint.h"
 #include "launch/loss_watch.h"
 #include "launch/metrics.h"
@@ -38,6 +39,12 @@ typedef struct {
     tt_loader *loader;
     bool unread; /* the last step's result has not been read: the device may still be at it */
     tt_run_paths train_paths, validation_paths;
+    /* Of a task: the rows of both, which stay when the next phase has the same. */
+    struct {
+        int64_t phase; /* that they are of, counted from 1; 0: nothing is read */
+        tt_task_rows train, validation;
+        tt_row_source train_source, validation_source;
+    } task;
     tt_loss_watch loss_watch;
     /* Of the validation set's masked tokens, nats; NAN before it is known. */
     double unigram_entropy;
@@ -54,11 +61,20 @@ tt_loader_options tt_trainer_loader_options(const tt_trainer *trainer, int64_t p
 tt_status tt_trainer_find_shards(const tt_trainer *trainer, int64_t phase_number,
                                  tt_run_paths *train, tt_run_paths *validation, tt_error *error);
 
+/* Reads and tokenises the files of a phase's task into `task`; does nothing where the recipe has
+ * none, or they stand there already. Free with tt_trainer_free_task. */
+tt_status tt_trainer_read_task(tt_trainer *trainer, int64_t phase_number, const tt_run_paths *train,
+                               const tt_run_paths *validation, tt_error *error);
+void tt_trainer_free_task(tt_trainer *trainer);
+/* What a loader's options take as source: the task's rows, or NULL where there is no task. */
+const tt_row_source *tt_trainer_train_source(const tt_trainer *trainer);
+const tt_row_source *tt_trainer_validation_source(const tt_trainer *trainer);
+
 /* Checks the shards of every phase that is still to run without reading rows: that patterns match,
  * that shards are what the phase needs, that its batch can be shared out among the ranks. So a run
  * does not train for days before its last phase turns out to have no shards. All ranks call it
  * together. */
-tt_status tt_trainer_check_shards(const tt_trainer *trainer, tt_error *error);
+tt_status tt_trainer_check_shards(tt_trainer *trainer, tt_error *error);
 
 /* Trains. On failure the error says why; what was saved stays. `end` says whether the last phase
  * was finished or a signal ended the run early (a checkpoint was written then). */

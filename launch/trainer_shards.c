@@ -49,20 +49,22 @@ static tt_status check_batch(const tt_trainer *trainer, int64_t phase_number, tt
 
 /* A loader that has no step left checks its shards when it is opened, and reads nothing. */
 static tt_status check_paths(const tt_trainer *trainer, int64_t phase_number,
-                             const tt_run_paths *paths, tt_error *error)
+                             const tt_run_paths *paths, const tt_row_source *source,
+                             tt_error *error)
 {
     if (paths->count == 0) {
         return TT_OK;
     }
     tt_loader *loader;
     tt_loader_options options = tt_trainer_loader_options(trainer, phase_number, paths);
+    options.source = source;
     options.first_step = options.last_step = trainer->run->recipe.phases[phase_number].steps;
     tt_status status = tt_loader_open(&options, &loader, error);
     tt_loader_close(&loader);
     return status;
 }
 
-static tt_status check_phase(const tt_trainer *trainer, int64_t phase_number, tt_error *error)
+static tt_status check_phase(tt_trainer *trainer, int64_t phase_number, tt_error *error)
 {
     tt_run_paths train = {0}, validation = {0};
     tt_status status = check_batch(trainer, phase_number, error);
@@ -70,17 +72,22 @@ static tt_status check_phase(const tt_trainer *trainer, int64_t phase_number, tt
         status = tt_trainer_find_shards(trainer, phase_number, &train, &validation, error);
     }
     if (status == TT_OK) {
-        status = check_paths(trainer, phase_number, &train, error);
+        status = tt_trainer_read_task(trainer, phase_number, &train, &validation, error);
     }
     if (status == TT_OK) {
-        status = check_paths(trainer, phase_number, &validation, error);
+        status =
+            check_paths(trainer, phase_number, &train, tt_trainer_train_source(trainer), error);
+    }
+    if (status == TT_OK) {
+        status = check_paths(trainer, phase_number, &validation,
+                             tt_trainer_validation_source(trainer), error);
     }
     tt_run_free_paths(&train);
     tt_run_free_paths(&validation);
     return status;
 }
 
-tt_status tt_trainer_check_shards(const tt_trainer *trainer, tt_error *error)
+tt_status tt_trainer_check_shards(tt_trainer *trainer, tt_error *error)
 {
     tt_status status = TT_OK;
     int64_t count = (int64_t)trainer->run->recipe.phase_count;

@@ -50,6 +50,7 @@ tt_status tt_validation_run(tt_trainer *trainer, tt_validation_result *result, t
     tt_loader_options options =
         tt_trainer_loader_options(trainer, trainer->state.phase, &trainer->validation_paths);
     tt_loader *loader = NULL;
+    options.source = tt_trainer_validation_source(trainer);
     TT_TRY(tt_world_agree(world, tt_loader_open(&options, &loader, error), error));
     int64_t batches = (tt_loader_rows(loader) + options.global_batch - 1) / options.global_batch;
     if (run->recipe.validation.batches > 0 && run->recipe.validation.batches < batches) {
