@@ -317,7 +317,7 @@ typedef struct {
     int loss_count;
     const tt_rank_settings *settings; /* device */
     tt_rank_record *record;           /* device */
-    tt_step_state *state;             /* device */
+    float *holds;                     /* device: of the tt_step_state that the update reads */
     void *workspace;
 } tt_rank_terms;
 
@@ -422,7 +422,7 @@ typedef struct tt_ops {
     size_t (*update_workspace)(tt_device *device, const tt_segment *segments, int count);
 
     /* Between the all-reduce and gradient_check: turns the gradients of the loss into those of the
-     * step's rank objective (core/rank.h), writes the record and state->holds. Where a late stage
+     * step's rank objective (core/rank.h), writes the record and `holds`. Where a late stage
      * stops at its target, entries that an update has held at tt_least_kept are set to 0, with
      * their moments, in the order of `entries`, until the size is at the target. */
     void (*rank_objective)(tt_device *device, const tt_rank_terms *terms);

@@ -175,6 +175,11 @@ const tt_step_state *tt_optimizer_state(const tt_optimizer *optimizer)
     return optimizer->state;
 }
 
+float *tt_optimizer_holds(tt_optimizer *optimizer)
+{
+    return &optimizer->state->holds;
+}
+
 tt_step_state tt_optimizer_read_state(tt_optimizer *optimizer)
 {
     tt_step_state state;

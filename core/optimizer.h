@@ -9,7 +9,8 @@
  *
  * The device holds a tt_step_state (ops.h). Its members have one writer each: prepare_step writes
  * `step` and the learning rates; the device's gradient_check writes `gradient_norm`,
- * `gradient_factor` and `finite`; the device's update adds 1 to `updates` when it was one. A step
+ * `gradient_factor` and `finite`; the rank objective, where there is one, writes `holds`; the
+ * device's update adds 1 to `updates` when it was one. A step
  * whose loss or gradient is not finite changes nothing but `step`. */
 #ifndef TT_CORE_OPTIMIZER_H
 #define TT_CORE_OPTIMIZER_H
@@ -56,6 +57,8 @@ void tt_optimizer_apply(tt_optimizer *optimizer);
  * life.
  */
 const tt_step_state *tt_optimizer_state(const tt_optimizer *optimizer);
+/* Its `holds`, for the rank objective to write. */
+float *tt_optimizer_holds(tt_optimizer *optimizer);
 /* Copies it to the host, after all work given to the device. */
 tt_step_state tt_optimizer_read_state(tt_optimizer *optimizer);
 

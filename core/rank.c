@@ -174,13 +174,13 @@ void tt_rank_objective_destroy(tt_rank_objective **objective)
 }
 
 void tt_rank_objective_apply(tt_rank_objective *objective, const tt_rank_settings *settings,
-                             const float *loss_scales, int loss_count, tt_step_state *state)
+                             const float *loss_scales, int loss_count, float *holds)
 {
     tt_rank_terms *terms = &objective->terms;
     terms->settings = settings;
     terms->loss_scales = loss_scales;
     terms->loss_count = loss_count;
-    terms->state = state;
+    terms->holds = holds;
     objective->device->ops->rank_objective(objective->device, terms);
 }
 

@@ -48,10 +48,10 @@ void tt_rank_objective_destroy(tt_rank_objective **objective);
 
 /* After the all-reduce, before tt_optimizer_apply: turns the gradients of the loss, in all of the
  * parameters, into those of the objective. `settings` and `loss_scales` lie in device memory: the
- * loss is the sum of statistics[i] * loss_scales[i], i below `loss_count`. `state` is the
- * optimizer's. */
+ * loss is the sum of statistics[i] * loss_scales[i], i below `loss_count`. `holds` is
+ * tt_optimizer_holds. */
 void tt_rank_objective_apply(tt_rank_objective *objective, const tt_rank_settings *settings,
-                             const float *loss_scales, int loss_count, tt_step_state *state);
+                             const float *loss_scales, int loss_count, float *holds);
 /* Device memory: what the last apply left there. The same for the objective's life. */
 const tt_rank_record *tt_rank_objective_record(const tt_rank_objective *objective);
 

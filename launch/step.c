@@ -105,6 +105,11 @@ tt_status tt_step_create(tt_step *step, tt_model *model, tt_optimizer *optimizer
     return plan_collectives(step, error);
 }
 
+tt_status tt_step_train_ranks(tt_step *step, tt_error *error)
+{
+    return tt_rank_objective_create(&step->model->trains, &step->ranks, error);
+}
+
 void tt_step_destroy(tt_step *step)
 {
     if (step->model) {
@@ -117,6 +122,7 @@ void tt_step_destroy(tt_step *step)
             device->release_host(device, step->records[slot]);
         }
         tt_step_inputs_destroy(&step->inputs);
+        tt_rank_objective_destroy(&step->ranks);
     }
     free(step->early);
     *step = (tt_step){0};
@@ -231,11 +237,24 @@ void tt_step_gradients(tt_step *step)
 
 /* --- the whole step --- */
 
+static void apply_objective(tt_step *step)
+{
+    tt_device *device = step->model->parameters.device;
+    const tt_step_parts *parts = &step->inputs.parts;
+    if (step->ranks) {
+        device->range_push(device, "rank objective");
+        tt_rank_objective_apply(step->ranks, parts->ranks, parts->scales, TT_LOSS_COUNT,
+                                tt_optimizer_holds(step->optimizer));
+        device->range_pop(device);
+    }
+}
+
 static void whole_step(tt_step *step)
 {
     tt_device *device = step->model->parameters.device;
     tt_optimizer_take_settings(step->optimizer, step->inputs.parts.settings);
     accumulate_gradients(step);
+    apply_objective(step);
     tt_watchdog_note(step->watchdog, "update of the parameters");
     device->range_push(device, "update");
     tt_optimizer_apply(step->optimizer);
@@ -273,14 +292,20 @@ static void send_record(tt_step *step)
                      sizeof record->statistics);
     device->download(device, &record->state, tt_optimizer_state(step->optimizer),
                      sizeof record->state);
+    if (step->ranks) {
+        device->download(device, &record->ranks, tt_rank_objective_record(step->ranks),
+                         sizeof record->ranks);
+    }
+    step->record_stages[slot] = step->stage;
     device->downloads_end(device, slot);
 }
 
 void tt_step_run(tt_step *step, int64_t number, int64_t phase_step)
 {
     step->model->encoder.training = true;
-    *tt_step_inputs_host(&step->inputs)->settings =
-        tt_optimizer_settings(step->optimizer, number, phase_step);
+    tt_step_parts *host = tt_step_inputs_host(&step->inputs);
+    *host->settings = tt_optimizer_settings(step->optimizer, number, phase_step);
+    *host->ranks = step->stage;
     tt_step_inputs_upload(&step->inputs);
     give_step(step);
     send_record(step);
@@ -312,6 +337,9 @@ static tt_step_result read_record(tt_step *step, int64_t number)
     result.gradient_norm = record->state.gradient_norm;
     result.finite = record->state.finite > 0.5f;
     memcpy(result.learning_rate, record->state.learning_rate, sizeof result.learning_rate);
+    result.has_ranks = step->ranks != NULL;
+    result.stage = step->record_stages[slot];
+    result.ranks = record->ranks;
     return result;
 }
 

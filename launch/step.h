@@ -6,6 +6,7 @@
  *                  over ranks beside the rest of the last backward pass
  *     contract     gradients of cores and diagonals
  *     all-reduce   cores, diagonals, dense rest and statistics in one flat buffer
+ *     objective    where ranks are trained: gradients of the loss become those of the stage
  *     apply        check, clip, update
  *     record       losses and the optimizer's state, on their way to the host
  *
@@ -20,6 +21,7 @@
 #ifndef TT_LAUNCH_STEP_H
 #define TT_LAUNCH_STEP_H
 
+#include "core/rank.h"
 #include "dist/collectives.h"
 #include "dist/watchdog.h"
 #include "launch/step_inputs.h"
@@ -29,6 +31,7 @@
 typedef struct {
     float statistics[TT_STATISTICS];
     tt_step_state state;
+    tt_rank_record ranks;
 } tt_step_record;
 
 typedef struct {
@@ -43,6 +46,8 @@ typedef struct {
     tt_watchdog *watchdog; /* told what the step is at; NULL after create, set by who has one */
     bool captures; /* whether steps are captured; where create says so, it may be set to false */
     tt_step_inputs inputs;
+    tt_rank_objective *ranks; /* NULL: ranks are not trained */
+    tt_rank_settings stage;   /* with `ranks`: of the next step; set by who knows the stages */
     uint32_t first_sequence;  /* number of row 0 in the global batch */
     tt_step_counts counts;    /* of the batch loaded last */
     tt_step_counts evaluated; /* since begin_evaluation */
@@ -52,6 +57,7 @@ typedef struct {
     /* Of the last steps, the newest at given - 1, modulo their number. */
     tt_step_record *records[TT_TRANSFER_SLOTS]; /* pinned */
     tt_step_counts record_counts[TT_TRANSFER_SLOTS];
+    tt_rank_settings record_stages[TT_TRANSFER_SLOTS];
     int *early; /* by layer: which early range of the all-reduce ends with it, -1: none */
 } tt_step;
 
@@ -62,6 +68,9 @@ typedef struct {
     double masked_count, sentence_count;
     float gradient_norm, learning_rate[TT_GROUP_COUNT];
     bool finite;
+    bool has_ranks; /* whether the next two say anything */
+    tt_rank_settings stage;
+    tt_rank_record ranks;
 } tt_step_result;
 
 /* Plans the model and the collectives for these sizes and allocates the inputs. All ranks call it
@@ -69,6 +78,9 @@ typedef struct {
 tt_status tt_step_create(tt_step *step, tt_model *model, tt_optimizer *optimizer,
                          const tt_world *world, tt_collectives *collectives,
                          const tt_step_sizes *sizes, tt_error *error);
+/* From the next step on the step's objective is that of `stage`, and sizes are measured. After
+ * create, before the first step. */
+tt_status tt_step_train_ranks(tt_step *step, tt_error *error);
 void tt_step_destroy(tt_step *step);
 
 /* What the ranks come to when they load a batch. */

@@ -9,6 +9,7 @@ static size_t lay_out(const tt_step_sizes *sizes, char *base, tt_step_parts *par
     size_t tokens = (size_t)(sizes->rows * sizes->sequence_length);
     size_t masked = (size_t)(sizes->rows * sizes->max_predictions);
     const size_t bytes[] = {sizeof *parts->settings,
+                            sizeof *parts->ranks,
                             2 * sizeof *parts->scales,
                             tokens * sizeof *parts->ids,
                             tokens * sizeof *parts->segments,
@@ -23,7 +24,7 @@ static size_t lay_out(const tt_step_sizes *sizes, char *base, tt_step_parts *par
         at[i] = base ? base + used : NULL;
         used += (bytes[i] + 63) & ~(size_t)63;
     }
-    *parts = (tt_step_parts){at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7]};
+    *parts = (tt_step_parts){at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7], at[8]};
     return used;
 }
 

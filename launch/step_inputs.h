@@ -21,6 +21,7 @@ typedef struct {
 /* The parts of the piece. Masked positions are packed by micro-batch, as rows within it. */
 typedef struct {
     tt_step_settings *settings;
+    tt_rank_settings *ranks;
     float *scales; /* 1 / masked positions, 1 / labelled sequences */
     int32_t *ids, *segments, *masked_rows, *masked_labels, *sentence_labels;
     uint8_t *mask;
@@ -51,7 +52,7 @@ void tt_step_inputs_destroy(tt_step_inputs *inputs);
 
 /* Turns to the next slot, waits until it may be written, and packs a batch of sizes.rows rows. */
 void tt_step_inputs_pack(tt_step_inputs *inputs, const tt_batch *batch);
-/* Where the host writes settings and scales of the batch packed last. */
+/* Where the host writes the settings and scales of the batch packed last. */
 tt_step_parts *tt_step_inputs_host(tt_step_inputs *inputs);
 /* Takes it all to where the step reads it, in order with the device's work. */
 void tt_step_inputs_upload(tt_step_inputs *inputs);

@@ -281,7 +281,7 @@ static __device__ __forceinline__ void tt_write_choice(const tt_rank_terms &term
     bool late = settings->stage == TT_RANKS_LATE, left = settings->stage == TT_RANKS_LEFT;
     places.factors->loss_factor = static_cast<float>(choice.loss_factor);
     places.factors->square_factor = left ? 0.0f : 2.0f * settings->beta;
-    terms.state->holds = late && settings->stops_at_target != 0 ? 1.0f : 0.0f;
+    *terms.holds = late && settings->stops_at_target != 0 ? 1.0f : 0.0f;
     terms.record->size = totals.size;
     terms.record->relaxed_size = totals.relaxed_size;
     terms.record->loss = loss;
