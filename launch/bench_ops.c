@@ -51,7 +51,9 @@
     ENTRY(thin_joint_workspace)                                                                    \
     ENTRY(gradient_check)                                                                          \
     ENTRY(update)                                                                                  \
-    ENTRY(update_workspace)
+    ENTRY(update_workspace)                                                                        \
+    ENTRY(rank_objective)                                                                          \
+    ENTRY(rank_objective_workspace)
 
 #define NAME_AT_PLACE(name) [offsetof(tt_ops, name) / sizeof(void (*)(void))] = #name,
 #define ONE_BYTE(name) char name;
