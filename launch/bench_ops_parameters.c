@@ -1,5 +1,6 @@
 /* What runs once a step, on all parameters of a six-layer model: the factors of 36 tensor trains
  * and their gradients, and the optimizer's passes. */
+#include "core/rank.h"
 #include "launch/bench.h"
 #include "launch/bench_ops.h"
 
@@ -20,6 +21,9 @@ typedef struct {
     tt_segment *segments;
     tt_update_rule rule;
     tt_update update;
+    tt_rank_objective *ranks;
+    tt_rank_settings *stages; /* device: early, late */
+    float *loss_scale;
 } operands;
 
 static void run_scale(void *user, int backward)
@@ -54,6 +58,12 @@ static void run_update(void *user, int trust_ratio)
     operands *o = user;
     o->rule.trust_ratio = trust_ratio != 0;
     o->device->ops->update(o->device, &o->rule, &o->update);
+}
+
+static void run_ranks(void *user, int stage)
+{
+    operands *o = user;
+    tt_rank_objective_apply(o->ranks, o->stages + stage, o->loss_scale, 1, &o->update.state->holds);
 }
 
 /* Numbers in the cores and in A and B, and the operations that make these from those. */
@@ -121,6 +131,8 @@ static int list(const tt_bench_sizes *sizes, tt_bench_case *cases)
         {"gradient_check", "cores and embeddings", run_check, 0, all, 0},
         {"update", "AdamW", run_update, 0, 7 * all, 0},
         {"update", "LAMB", run_update, 1, 7 * all, 0},
+        {"rank_objective", "early stage", run_ranks, 0, 3 * cores, 0},
+        {"rank_objective", "late stage", run_ranks, 1, 3 * cores + 2 * all, 0},
     };
     int count = sizeof table / sizeof *table;
     for (int i = 0; i < count; i++) {
@@ -234,6 +246,20 @@ static void create_update(operands *o)
     };
 }
 
+/* Both stages add the gradient of the squared cores; the late one scales all gradients too. */
+static tt_status create_ranks(operands *o, tt_error *error)
+{
+    const tt_rank_settings stages[] = {
+        {.unit = 1e6, .gamma = 1e-2f, .beta = 1e-6f, .stage = TT_RANKS_EARLY},
+        {.unit = 1e6, .target = 1, .beta = 1e-6f, .rho = 0.9f, .w2 = 1.0f, .stage = TT_RANKS_LATE}};
+    o->loss_scale = tt_bench_zeros(&o->memory, sizeof *o->loss_scale);
+    o->stages = tt_bench_zeros(&o->memory, sizeof stages);
+    if (o->stages != NULL) {
+        o->device->copy_in(o->device, o->stages, stages, sizeof stages);
+    }
+    return tt_rank_objective_create(&o->trains, &o->ranks, error);
+}
+
 static tt_status create(tt_device *device, const tt_bench_sizes *sizes, void **result,
                         tt_error *error)
 {
@@ -255,6 +281,7 @@ static tt_status create(tt_device *device, const tt_bench_sizes *sizes, void **r
     list_cores(o);
     list_segments(o);
     create_update(o);
+    TT_TRY(create_ranks(o, error));
     tt_train_set_materialise(&o->trains);
     return tt_bench_memory_check(&o->memory, error);
 }
@@ -263,6 +290,7 @@ static void destroy(void *user)
 {
     operands *o = user;
     if (o != NULL) {
+        tt_rank_objective_destroy(&o->ranks);
         tt_bench_memory_release(&o->memory);
         tt_train_set_free(&o->trains);
         tt_parameters_free(&o->parameters);
