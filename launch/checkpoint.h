@@ -46,6 +46,8 @@ typedef struct {
     double best_validation_loss; /* so far; NAN: none */
     int64_t best_step;           /* -1: none */
     int64_t dense_parameters;    /* of the same model with every map dense */
+    int64_t stage;               /* of the recipe that began last, counted from 1; 0: none has */
+    int64_t stage_size;          /* core entries that the model had then */
 
     char *recipe;                /* the resolved recipe, YAML; owned once loaded */
     tt_checkpoint_layer *layers; /* owned once loaded */

@@ -51,7 +51,11 @@ static const struct {
     {"world_size", offsetof(tt_training_state, world_size)},
     {"best_step", offsetof(tt_training_state, best_step)},
     {"dense_parameters", offsetof(tt_training_state, dense_parameters)},
+    /* Older checkpoints lack these, which are 0 then. */
+    {"stage", offsetof(tt_training_state, stage)},
+    {"stage_size", offsetof(tt_training_state, stage_size)},
 };
+enum { TT_STATE_LATER_COUNTERS = 2 };
 /* 64-bit words, written as hexadecimal text: JSON's numbers would lose their upper half. */
 static const struct {
     const char *key;
@@ -250,7 +254,8 @@ static tt_status read_numbers(const char *path, const json_t *root, tt_training_
     char *base = (char *)state;
     for (size_t i = 0; i < COUNT(counters); i++) {
         const json_t *value = json_object_get(root, counters[i].key);
-        if (!json_is_integer(value)) {
+        if (!json_is_integer(value) &&
+            !(value == NULL && i >= COUNT(counters) - TT_STATE_LATER_COUNTERS)) {
             return bad_key(path, counters[i].key, "an integer", error);
         }
         *(int64_t *)(void *)(base + counters[i].offset) = json_integer_value(value);

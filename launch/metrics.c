@@ -100,6 +100,25 @@ static void add_validation(tt_line *line, const tt_metrics_record *record)
     }
 }
 
+static void add_text_or_null(tt_line *line, const char *key, const char *value)
+{
+    if (value != NULL) {
+        add_text(line, key, value);
+    } else {
+        add_key(line, key);
+        append(line, "null");
+    }
+}
+
+static void add_ranks(tt_line *line, const tt_metrics_record *record)
+{
+    add_double(line, "size", record->size);
+    add_double(line, "relaxed_size", record->relaxed_size);
+    add_double(line, "size_ratio", record->size_ratio);
+    add_text_or_null(line, "stage", record->stage);
+    add_text_or_null(line, "branch", record->branch);
+}
+
 static void add_timing(tt_line *line, const tt_metrics_record *record)
 {
     struct timespec time;
@@ -144,6 +163,9 @@ static void write_record(tt_line *line, const tt_metrics_record *record)
     add_float(line, "core_learning_rate", record->core_learning_rate);
     add_float(line, "diagonal_learning_rate", record->diagonal_learning_rate);
     add_float(line, "gradient_norm", record->gradient_norm);
+    if (record->has_ranks) {
+        add_ranks(line, record);
+    }
     add_integer(line, "skipped_steps", record->skipped_steps);
     add_integer(line, "parameters", record->parameters);
     if (record->has_validation) {

@@ -28,6 +28,12 @@ typedef struct {
     float learning_rate, core_learning_rate, diagonal_learning_rate;
     float gradient_norm;
     int64_t skipped_steps; /* in the run so far */
+
+    bool has_ranks;            /* ranks are trained in the run: the next five are there */
+    double size, relaxed_size; /* core entries that are left, and their relaxation (core/rank.h) */
+    double size_ratio;         /* of the size at the stage's start */
+    const char *stage;         /* NULL: none */
+    const char *branch;        /* "loss" or "size": what a late stage worked on; NULL: none */
     int64_t parameters;
 
     bool has_validation;

@@ -49,7 +49,7 @@ static void rate_text(double rate, char *text, size_t size)
 static int record_text(const tt_progress *progress, const tt_metrics_record *record, char *text,
                        size_t size)
 {
-    char parts[64] = "", left[32], rate[32], validation[64] = "";
+    char parts[64] = "", left[32], rate[32], validation[64] = "", ranks[128] = "";
     if (record->has_next_sentence) {
         snprintf(parts, sizeof parts, " (mlm %.4f, nsp %.4f)", record->masked_lm_loss,
                  record->next_sentence_loss);
@@ -63,12 +63,17 @@ static int record_text(const tt_progress *progress, const tt_metrics_record *rec
     } else if (record->has_validation) {
         snprintf(validation, sizeof validation, "  validation %.4f", record->validation_loss);
     }
+    if (record->has_ranks && record->stage != NULL) {
+        snprintf(ranks, sizeof ranks, "  %.40s %.3f%s%s", record->stage, record->size_ratio,
+                 record->branch != NULL ? " " : "", record->branch != NULL ? record->branch : "");
+    }
     int64_t remaining = progress->total_steps - record->step;
     duration_text((double)remaining * record->timing.step_ms / 1e3, left, sizeof left);
     rate_text(record->timing.tokens_per_s, rate, sizeof rate);
-    return snprintf(text, size, "%s  step %lld/%lld  loss %.4f%s%s  lr %.2e  %s tokens/s  %s left",
-                    record->phase, (long long)record->step, (long long)progress->total_steps,
-                    record->loss, parts, validation, (double)record->learning_rate, rate, left);
+    return snprintf(
+        text, size, "%s  step %lld/%lld  loss %.4f%s%s%s  lr %.2e  %s tokens/s  %s left",
+        record->phase, (long long)record->step, (long long)progress->total_steps, record->loss,
+        parts, validation, ranks, (double)record->learning_rate, rate, left);
 }
 
 void tt_progress_update(tt_progress *progress, const tt_metrics_record *record, bool logged)

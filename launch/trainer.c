@@ -88,6 +88,9 @@ static tt_status create_step(tt_trainer *trainer, tt_error *error)
         return tt_memory_hint_step(run, (int)trainer->state.phase, sizes.micro_batch, error);
     }
     trainer->step.captures = trainer->step.captures && run->recipe.graph == TT_RECIPE_GRAPH_ON;
+    if (run->recipe.stage_count > 0) {
+        return tt_world_agree(&run->world, tt_step_train_ranks(&trainer->step, error), error);
+    }
     return TT_OK;
 }
 
@@ -257,6 +260,7 @@ static tt_metrics_record make_record(tt_trainer *trainer, const tt_step_result *
                                 .gradient_norm = result->gradient_norm,
                                 .skipped_steps = state->skipped_steps,
                                 .parameters = tt_parameters_size(&trainer->run->model.parameters)};
+    tt_stages_report(&trainer->run->recipe, result, &record);
     record.timing.step_ms = 1e3 * trainer->interval_seconds / steps;
     record.timing.data_wait_ms = 1e3 * trainer->interval_wait / steps;
     record.timing.tokens_per_s = (double)trainer->interval_tokens /
@@ -371,6 +375,24 @@ static tt_status take_result(tt_trainer *trainer, const tt_step_result *result, 
     return TT_OK;
 }
 
+static tt_status enter_stage(tt_trainer *trainer, tt_error *error)
+{
+    const tt_recipe *recipe = &trainer->run->recipe;
+    bool began = false;
+    if (recipe->stage_count > 0) {
+        TT_TRY(tt_stages_enter(recipe, &trainer->stages, &trainer->state, &trainer->step, &began,
+                               error));
+    }
+    if (began && is_first_rank(trainer)) {
+        char text[512];
+        tt_stages_describe(recipe, &trainer->stages, &trainer->state, &trainer->run->model, text,
+                           sizeof text);
+        tt_progress_end(&trainer->progress);
+        fprintf(stderr, "%s\n", text);
+    }
+    return TT_OK;
+}
+
 /* One step with all that belongs to it. `stopped`: the run was asked to end. */
 static tt_status advance(tt_trainer *trainer, bool *stopped, tt_error *error)
 {
@@ -380,6 +402,7 @@ static tt_status advance(tt_trainer *trainer, bool *stopped, tt_error *error)
     }
     *stopped = atomic_load(trainer->stop_signal) != 0;
     TT_TRY(tt_step_next(&trainer->step, trainer->loader, &batch, stopped, error));
+    TT_TRY(enter_stage(trainer, error));
     tt_step_run(&trainer->step, trainer->state.step, trainer->state.phase_step);
     if (trainer->unread) {
         tt_step_result earlier = tt_step_read_earlier(&trainer->step);

@@ -15,7 +15,7 @@
 #include "launch/loss_watch.h"
 #include "launch/metrics.h"
 #include "launch/run.h"
-#include "launch/step.h"
+#include "launch/stages.h"
 
 #include <stdatomic.h>
 
@@ -29,8 +29,9 @@ typedef struct {
     tt_metrics *metrics;           /* rank 0 only */
     tt_progress progress;          /* rank 0 only */
     const atomic_int *stop_signal; /* becomes not 0 when the run is asked to end */
-    bool loss_checked;     /* the first step's loss was held against that of a uniform guess */
-    double started;        /* seconds: clock when the trainer began */
+    bool loss_checked; /* the first step's loss was held against that of a uniform guess */
+    double started;    /* seconds: clock when the trainer began */
+    tt_stage_plan stages;
     tt_watchdog *watchdog; /* while tt_trainer_run runs */
 
     /* Of the phase that runs now. */
@@ -72,8 +73,8 @@ const tt_row_source *tt_trainer_validation_source(const tt_trainer *trainer);
 
 /* Checks the shards of every phase that is still to run without reading rows: that patterns match,
  * that shards are what the phase needs, that its batch can be shared out among the ranks. So a run
- * does not train for days before its last phase turns out to have no shards. All ranks call it
- * together. */
+ * does not train for days before its last phase turns out to have no shards. Lays the stages over
+ * the steps and checks their targets. All ranks call it together. */
 tt_status tt_trainer_check_shards(tt_trainer *trainer, tt_error *error);
 
 /* Trains. On failure the error says why; what was saved stays. `end` says whether the last phase

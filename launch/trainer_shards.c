@@ -47,11 +47,13 @@ static tt_status check_batch(const tt_trainer *trainer, int64_t phase_number, tt
     return TT_OK;
 }
 
-/* A loader that has no step left checks its shards when it is opened, and reads nothing. */
+/* A loader that has no step left checks its shards when it is opened, and reads nothing. `rows`:
+ * how many there are. */
 static tt_status check_paths(const tt_trainer *trainer, int64_t phase_number,
-                             const tt_run_paths *paths, const tt_row_source *source,
+                             const tt_run_paths *paths, const tt_row_source *source, int64_t *rows,
                              tt_error *error)
 {
+    *rows = 0;
     if (paths->count == 0) {
         return TT_OK;
     }
@@ -60,13 +62,19 @@ static tt_status check_paths(const tt_trainer *trainer, int64_t phase_number,
     options.source = source;
     options.first_step = options.last_step = trainer->run->recipe.phases[phase_number].steps;
     tt_status status = tt_loader_open(&options, &loader, error);
+    if (status == TT_OK) {
+        *rows = tt_loader_rows(loader);
+    }
     tt_loader_close(&loader);
     return status;
 }
 
-static tt_status check_phase(tt_trainer *trainer, int64_t phase_number, tt_error *error)
+/* `rows`: of the training data. */
+static tt_status check_phase(tt_trainer *trainer, int64_t phase_number, int64_t *rows,
+                             tt_error *error)
 {
     tt_run_paths train = {0}, validation = {0};
+    int64_t validation_rows;
     tt_status status = check_batch(trainer, phase_number, error);
     if (status == TT_OK) {
         status = tt_trainer_find_shards(trainer, phase_number, &train, &validation, error);
@@ -75,12 +83,12 @@ static tt_status check_phase(tt_trainer *trainer, int64_t phase_number, tt_error
         status = tt_trainer_read_task(trainer, phase_number, &train, &validation, error);
     }
     if (status == TT_OK) {
-        status =
-            check_paths(trainer, phase_number, &train, tt_trainer_train_source(trainer), error);
+        status = check_paths(trainer, phase_number, &train, tt_trainer_train_source(trainer), rows,
+                             error);
     }
     if (status == TT_OK) {
         status = check_paths(trainer, phase_number, &validation,
-                             tt_trainer_validation_source(trainer), error);
+                             tt_trainer_validation_source(trainer), &validation_rows, error);
     }
     tt_run_free_paths(&train);
     tt_run_free_paths(&validation);
@@ -89,10 +97,19 @@ static tt_status check_phase(tt_trainer *trainer, int64_t phase_number, tt_error
 
 tt_status tt_trainer_check_shards(tt_trainer *trainer, tt_error *error)
 {
+    const tt_recipe *recipe = &trainer->run->recipe;
     tt_status status = TT_OK;
-    int64_t count = (int64_t)trainer->run->recipe.phase_count;
-    for (int64_t i = trainer->state.phase; i < count && status == TT_OK; i++) {
-        status = check_phase(trainer, i, error);
+    int64_t count = (int64_t)recipe->phase_count, rows[TT_RECIPE_PHASES] = {0};
+    /* Epochs of stages are counted from the run's first step on. */
+    int64_t first = tt_stages_count_epochs(recipe) ? 0 : trainer->state.phase;
+    for (int64_t i = first; i < count && status == TT_OK; i++) {
+        status = check_phase(trainer, i, &rows[i], error);
+    }
+    if (status == TT_OK) {
+        status = tt_stages_plan(recipe, rows, &trainer->stages, error);
+    }
+    if (status == TT_OK) {
+        status = tt_stages_check_targets(recipe, &trainer->run->model, error);
     }
     return tt_world_agree(&trainer->run->world, status, error);
 }
