@@ -1,19 +1,47 @@
 #include "models/model.h"
 
-static tt_status create(tt_model *model, tt_device *device, const tt_configuration *configuration,
-                        tt_error *error)
+#include "models/encoder_block.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static tt_status create_heads(tt_model *model, tt_error *error)
 {
-    *model = (tt_model){.configuration = *configuration};
-    tt_parameters_init(&model->parameters, device);
-    tt_train_set_init(&model->trains, &model->parameters, configuration->threshold);
-    return tt_encoder_create(&model->encoder, configuration, &model->parameters, &model->trains,
-                             error);
+    const tt_configuration *configuration = &model->configuration;
+    if (model->kind.classes > 0) {
+        TT_TRY(tt_sentence_head_create(&model->sentence, &model->encoder, "classifier",
+                                       model->kind.classes, configuration->dropout, error));
+        model->has_sentence = true;
+        return TT_OK;
+    }
+    TT_TRY(tt_masked_lm_head_create(&model->masked_lm, &model->encoder, error));
+    model->has_masked_lm = true;
+    if (configuration->next_sentence) {
+        TT_TRY(tt_sentence_head_create(&model->sentence, &model->encoder, "cls.seq_relationship", 2,
+                                       0.0f, error));
+        model->has_sentence = true;
+    }
+    return TT_OK;
 }
 
-static tt_status finish(tt_model *model, uint64_t seed, bool with_moments, tt_error *error)
+tt_status tt_model_create(tt_model *model, tt_device *device, const tt_configuration *configuration,
+                          const tt_model_kind *kind, const tt_layer_shapes *shapes, tt_error *error)
 {
-    TT_TRY(tt_parameters_allocate(&model->parameters, with_moments, error));
-    TT_TRY(tt_train_set_plan(&model->trains, error));
+    *model = (tt_model){.configuration = *configuration, .kind = *kind};
+    tt_parameters_init(&model->parameters, device);
+    tt_train_set_init(&model->trains, &model->parameters, configuration->threshold);
+    model->trains.shapes = shapes;
+    TT_TRY(tt_encoder_create(&model->encoder, configuration, &model->parameters, &model->trains,
+                             error));
+    TT_TRY(create_heads(model, error));
+    model->trains.shapes = NULL;
+    TT_TRY(tt_parameters_allocate(&model->parameters, kind->with_moments, error));
+    return tt_train_set_plan(&model->trains, error);
+}
+
+tt_status tt_model_initialize(tt_model *model, uint64_t seed, tt_error *error)
+{
     TT_TRY(tt_encoder_initialize(&model->encoder, seed, error));
     if (model->has_masked_lm) {
         tt_masked_lm_head_initialize(&model->masked_lm, seed);
@@ -28,27 +56,72 @@ tt_status tt_model_create_pretraining(tt_model *model, tt_device *device,
                                       const tt_configuration *configuration, uint64_t seed,
                                       bool with_moments, tt_error *error)
 {
-    TT_TRY(create(model, device, configuration, error));
-    TT_TRY(tt_masked_lm_head_create(&model->masked_lm, &model->encoder, error));
-    model->has_masked_lm = true;
-    if (configuration->next_sentence) {
-        TT_TRY(tt_sentence_head_create(&model->sentence, &model->encoder, "cls.seq_relationship", 2,
-                                       0.0f, error));
-        model->has_sentence = true;
-    }
-    return finish(model, seed, with_moments, error);
+    tt_model_kind kind = {.with_moments = with_moments};
+    TT_TRY(tt_model_create(model, device, configuration, &kind, NULL, error));
+    return tt_model_initialize(model, seed, error);
 }
 
 tt_status tt_model_create_classification(tt_model *model, tt_device *device,
                                          const tt_configuration *configuration, int64_t classes,
                                          uint64_t seed, bool with_moments, tt_error *error)
 {
-    TT_TRY(create(model, device, configuration, error));
-    TT_TRY(tt_sentence_head_create(&model->sentence, &model->encoder, "classifier", classes,
-                                   configuration->dropout, error));
-    model->has_sentence = true;
-    return finish(model, seed, with_moments, error);
+    tt_model_kind kind = {.classes = classes, .with_moments = with_moments};
+    TT_TRY(tt_model_create(model, device, configuration, &kind, NULL, error));
+    return tt_model_initialize(model, seed, error);
 }
+
+/* --- maps ------------------------------------------------------------------------------------ */
+
+enum { MAPS_A_BLOCK = 6 };
+
+int tt_model_map_count(const tt_model *model)
+{
+    return MAPS_A_BLOCK * (int)model->configuration.layers + (model->has_masked_lm ? 1 : 0) +
+           (model->has_sentence ? 2 : 0);
+}
+
+const tt_linear *tt_model_map(const tt_model *model, int number)
+{
+    int in_blocks = MAPS_A_BLOCK * (int)model->configuration.layers;
+    if (number < in_blocks) {
+        const tt_encoder_block *block = &model->encoder.blocks[number / MAPS_A_BLOCK];
+        const tt_linear *const maps[MAPS_A_BLOCK] = {&block->query,        &block->key,
+                                                     &block->value,        &block->attention_output,
+                                                     &block->intermediate, &block->output};
+        return maps[number % MAPS_A_BLOCK];
+    }
+    const tt_linear *const heads[] = {&model->masked_lm.transform, &model->sentence.pooler,
+                                      &model->sentence.classifier};
+    return heads[number - in_blocks + (model->has_masked_lm ? 0 : 1)];
+}
+
+tt_status tt_model_shapes(const tt_model *model, tt_layer_shapes *shapes, tt_error *error)
+{
+    int trains = model->trains.count, maps = tt_model_map_count(model);
+    *shapes =
+        (tt_layer_shapes){.items = calloc((size_t)(trains + maps + 1), sizeof *shapes->items)};
+    if (!shapes->items) {
+        return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for the table of shapes");
+    }
+    for (int i = 0; i < trains; i++) {
+        tt_layer_shape *item = &shapes->items[shapes->count++];
+        const tt_train *train = &model->trains.trains[i];
+        const char *core = model->parameters.items[train->cores[0]].name;
+        snprintf(item->name, sizeof item->name, "%.*s", (int)(strrchr(core, '.') - core), core);
+        item->shape = train->shape;
+    }
+    for (int i = 0; i < maps; i++) {
+        const tt_linear *map = tt_model_map(model, i);
+        if (map->form == TT_REMOVED) {
+            tt_layer_shape *item = &shapes->items[shapes->count++];
+            tt_linear_name(map, item->name, sizeof item->name);
+            item->shape = map->shape;
+        }
+    }
+    return TT_OK;
+}
+
+/* --- activations and steps ------------------------------------------------------------------- */
 
 tt_status tt_model_plan(tt_model *model, int64_t batch, int64_t sequence, int64_t max_predictions,
                         bool with_gradients, tt_error *error)

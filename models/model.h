@@ -27,8 +27,15 @@ enum {
     TT_SENTENCE_CORRECT,
 };
 
+/* Which heads a model has, and whether it can be trained. */
+typedef struct {
+    int64_t classes; /* of a classification; 0: pre-training */
+    bool with_moments;
+} tt_model_kind;
+
 typedef struct {
     tt_configuration configuration;
+    tt_model_kind kind;
     tt_parameters parameters;
     tt_train_set trains;
     tt_encoder encoder;
@@ -46,7 +53,15 @@ typedef struct {
     const float *masked_scale, *sentence_scale; /* device: 1 / the whole step's counts */
 } tt_model_inputs;
 
-/* Registers, allocates and initializes all parameters. */
+/* Registers and allocates all parameters, their values 0. `shapes`, not kept: the maps and tables
+ * that have less than the configuration says (see tt_linear_add); NULL: none has. The model must
+ * stay where it is. */
+tt_status tt_model_create(tt_model *model, tt_device *device, const tt_configuration *configuration,
+                          const tt_model_kind *kind, const tt_layer_shapes *shapes,
+                          tt_error *error);
+/* Draws all values. */
+tt_status tt_model_initialize(tt_model *model, uint64_t seed, tt_error *error);
+/* Both in one, without a table of shapes. */
 tt_status tt_model_create_pretraining(tt_model *model, tt_device *device,
                                       const tt_configuration *configuration, uint64_t seed,
                                       bool with_moments, tt_error *error);
@@ -58,6 +73,14 @@ tt_status tt_model_create_classification(tt_model *model, tt_device *device,
 tt_status tt_model_plan(tt_model *model, int64_t batch, int64_t sequence, int64_t max_predictions,
                         bool with_gradients, tt_error *error);
 void tt_model_free(tt_model *model);
+
+/* All linear maps, encoder first: query, key, value, output, intermediate and output map of each
+ * block, then those of the heads. */
+int tt_model_map_count(const tt_model *model);
+const tt_linear *tt_model_map(const tt_model *model, int number);
+/* The shapes of all trains, in the order of the set, then those of removed maps and tables, to be
+ * freed with free(shapes->items). */
+tt_status tt_model_shapes(const tt_model *model, tt_layer_shapes *shapes, tt_error *error);
 
 /* Bytes of activations and of tensor-train factors; parameters and optimizer come on top. */
 size_t tt_model_activation_bytes(const tt_model *model);
