@@ -68,6 +68,11 @@ tt_status tt_configuration_check(const tt_configuration *configuration, tt_error
                                         error));
         }
     }
+    if (configuration->embedding.form == TT_TENSOR_TRAIN) {
+        TT_TRY(tt_train_matrix_shape_check(
+            &configuration->embedding.shape, configuration->vocabulary_size,
+            configuration->hidden_size, "tensor_train.embedding", error));
+    }
     return TT_OK;
 }
 
@@ -77,6 +82,7 @@ tt_configuration tt_configuration_dense_twin(const tt_configuration *configurati
     for (int kind = 0; kind < TT_MAP_KINDS; kind++) {
         twin.maps[kind].form = TT_DENSE;
     }
+    twin.embedding.form = TT_DENSE;
     return twin;
 }
 
@@ -101,13 +107,19 @@ static int64_t map_parameters(const tt_configuration *configuration, tt_map_kind
     return count * (size + outputs);
 }
 
+static int64_t word_parameters(const tt_configuration *configuration)
+{
+    return configuration->embedding.form == TT_TENSOR_TRAIN
+               ? tt_train_matrix_size(&configuration->embedding.shape)
+               : configuration->vocabulary_size * configuration->hidden_size;
+}
+
 static int64_t encoder_parameters(const tt_configuration *configuration)
 {
     int64_t hidden = configuration->hidden_size, layers = configuration->layers;
-    int64_t rows = configuration->vocabulary_size + configuration->max_positions +
-                   configuration->segment_types;
+    int64_t rows = configuration->max_positions + configuration->segment_types;
     int64_t norms = 2 * layers + 1;
-    return rows * hidden + norms * 2 * hidden +
+    return word_parameters(configuration) + rows * hidden + norms * 2 * hidden +
            map_parameters(configuration, TT_MAP_ATTENTION, 4 * layers) +
            map_parameters(configuration, TT_MAP_INTERMEDIATE, layers) +
            map_parameters(configuration, TT_MAP_OUTPUT, layers);
@@ -118,6 +130,9 @@ int64_t tt_configuration_pretraining_parameters(const tt_configuration *configur
     int64_t hidden = configuration->hidden_size;
     int64_t total = encoder_parameters(configuration) + 2 * hidden + configuration->vocabulary_size;
     total += map_parameters(configuration, TT_MAP_TRANSFORM, 1);
+    if (configuration->embedding.untied) {
+        total += configuration->vocabulary_size * hidden;
+    }
     if (configuration->next_sentence) {
         total += map_parameters(configuration, TT_MAP_POOLER, 1) + 2 * hidden + 2;
     }

@@ -3,6 +3,7 @@
 #define TT_MODELS_CONFIGURATION_H
 
 #include "core/linear.h"
+#include "core/tensor_train_matrix.h"
 
 /* The kinds of linear maps; all layers of a model share one form a kind. */
 typedef enum {
@@ -23,6 +24,15 @@ typedef enum {
     TT_POSITIONS_NEIGHBOURS
 } tt_position_initializer;
 
+/* How the word embeddings are stored: a dense table, or (TT_TENSOR_TRAIN) a tensor-train matrix of
+ * this shape, whose entries are drawn with the initializer's deviation. The masked-language-model
+ * head multiplies with the same table, unless it has one of its own, which is dense. */
+typedef struct {
+    tt_form form;
+    tt_train_matrix_shape shape;
+    bool untied;
+} tt_embedding_form;
+
 typedef struct {
     int64_t vocabulary_size, hidden_size, layers, heads, intermediate_size;
     int64_t max_positions, segment_types;
@@ -36,6 +46,7 @@ typedef struct {
     float threshold;       /* rank diagonals at or below it count as zero */
     float train_deviation; /* of an entry of an assembled tensor train; 0: sqrt(1/(in + out)) */
     tt_linear_form maps[TT_MAP_KINDS];
+    tt_embedding_form embedding;
 } tt_configuration;
 
 /* Inputs and outputs of the maps of a kind. */
@@ -45,7 +56,7 @@ void tt_configuration_map_size(const tt_configuration *configuration, tt_map_kin
 /* Checks every size and form; the error names the field. */
 tt_status tt_configuration_check(const tt_configuration *configuration, tt_error *error);
 
-/* The same sizes with every map dense. */
+/* The same sizes with every map and the word embeddings dense. */
 tt_configuration tt_configuration_dense_twin(const tt_configuration *configuration);
 
 /* The standard deviation that a map's entries are drawn with. */

@@ -58,12 +58,12 @@ tt_status tt_encoder_create(tt_encoder *encoder, const tt_configuration *configu
         int64_t rows;
         tt_parameter_id *id;
     } tables[] = {
-        {"bert.embeddings.word_embeddings.weight", configuration->vocabulary_size, &encoder->word},
         {"bert.embeddings.position_embeddings.weight", configuration->max_positions,
          &encoder->position},
         {"bert.embeddings.token_type_embeddings.weight", configuration->segment_types,
          &encoder->segment},
     };
+    TT_TRY(tt_word_table_create(&encoder->words, configuration, parameters, trains, error));
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         TT_TRY(tt_parameters_add(parameters, tables[i].name, TT_GROUP_DENSE, true, 2,
                                  (int64_t[]){tables[i].rows, hidden}, tables[i].id, error));
@@ -195,8 +195,10 @@ static size_t block_workspace(tt_encoder *encoder, int layer, const tt_encoder_i
 static size_t workspace_size(tt_encoder *encoder)
 {
     tt_encoder_inputs inputs = {.batch = encoder->plan->batch, .sequence = encoder->plan->sequence};
-    size_t size = encoder->device->ops->embedding_workspace(
-        encoder->device, inputs.batch * inputs.sequence, encoder->configuration.vocabulary_size);
+    int64_t tokens = inputs.batch * inputs.sequence;
+    size_t size = encoder->device->ops->embedding_workspace(encoder->device, tokens,
+                                                            encoder->configuration.vocabulary_size);
+    size = larger(size, tt_word_table_workspace(&encoder->words, tokens));
     for (int layer = 0; layer < encoder->configuration.layers; layer++) {
         size = larger(size, block_workspace(encoder, layer, &inputs));
     }
@@ -223,6 +225,8 @@ static void reserve_shared(tt_encoder *encoder, int64_t tokens)
     int64_t backward = encoder->plan->with_gradients ? tokens : 0; /* rows */
     shared->hidden = tt_plan_reserve(encoder, tokens, hidden);
     shared->branch = tt_plan_reserve(encoder, tokens, hidden);
+    tt_word_table_reserve(&encoder->words, arena, tokens, shared->branch,
+                          tt_type_bytes(encoder->device->compute, tokens * hidden));
     shared->embedding_normalized = tt_plan_reserve(encoder, tokens, hidden);
     shared->embedding_deviation = tt_arena_reserve(arena, tt_floats(tokens));
     shared->workspace = tt_arena_reserve(arena, workspace_size(encoder));
@@ -477,6 +481,7 @@ tt_status tt_encoder_plan_activations(tt_encoder *encoder, int64_t batch, int64_
 void tt_encoder_free(tt_encoder *encoder)
 {
     free_plan(encoder);
+    tt_word_table_free(&encoder->words);
     free(encoder->blocks);
     encoder->blocks = NULL;
 }
@@ -512,6 +517,7 @@ void tt_encoder_materialise(tt_encoder *encoder)
 {
     tt_encoder_plan *plan = encoder->plan;
     tt_device *device = encoder->device;
+    tt_word_table_materialise(&encoder->words);
     device->ops->copy_group(device, plan->bias_in, plan->bias_in_count);
     device->ops->multiply_group(device, plan->map_products, plan->map_product_count);
     device->zero(device, tt_arena_at(&plan->maps, plan->map_gradients_begin),
@@ -524,6 +530,7 @@ void tt_encoder_contract(tt_encoder *encoder)
     tt_device *device = encoder->device;
     device->ops->multiply_group(device, plan->map_backward, plan->map_backward_count);
     device->ops->copy_group(device, plan->bias_out, plan->bias_out_count);
+    tt_word_table_contract(&encoder->words);
 }
 
 bool tt_encoder_block_range(const tt_encoder *encoder, int layer, int64_t *offset, int64_t *count)
@@ -553,10 +560,8 @@ static tt_embedding embedding_of(const tt_encoder *encoder, const tt_encoder_inp
                           .sequence = inputs->sequence,
                           .vocabulary = encoder->configuration.vocabulary_size,
                           .hidden = encoder->configuration.hidden_size,
-                          .word = tt_parameters_value(parameters, encoder->word),
                           .position = tt_parameters_value(parameters, encoder->position),
                           .segment = tt_parameters_value(parameters, encoder->segment),
-                          .word_gradient = tt_parameters_gradient(parameters, encoder->word),
                           .position_gradient =
                               tt_parameters_gradient(parameters, encoder->position),
                           .segment_gradient = tt_parameters_gradient(parameters, encoder->segment)};
@@ -601,6 +606,8 @@ tt_matrix tt_encoder_forward(tt_encoder *encoder, const tt_encoder_inputs *input
     tt_embedding embedding = embedding_of(encoder, inputs);
     tt_residual_norm norm = embedding_norm(encoder, inputs);
     tt_dropout dropout = embedding_dropout(encoder, inputs);
+    void *workspace = tt_arena_at(&encoder->plan->arena, encoder->plan->shared.workspace);
+    tt_word_table_look_up(&encoder->words, &embedding, workspace);
     ops->embedding_forward(encoder->device, &embedding, hidden);
     ops->residual_norm_forward(encoder->device, &norm, hidden, (tt_matrix){0}, hidden);
     ops->dropout(encoder->device, hidden, &dropout);
@@ -630,6 +637,8 @@ void tt_encoder_backward(tt_encoder *encoder, const tt_encoder_inputs *inputs)
     tt_dropout dropout = embedding_dropout(encoder, inputs);
     ops->dropout(encoder->device, d_hidden, &dropout);
     ops->residual_norm_backward(encoder->device, &norm, d_hidden, d_hidden, d_hidden);
-    ops->embedding_backward(encoder->device, &embedding, d_hidden,
-                            tt_arena_at(&encoder->plan->arena, encoder->plan->shared.workspace));
+    void *workspace = tt_arena_at(&encoder->plan->arena, encoder->plan->shared.workspace);
+    tt_word_table_begin_backward(&encoder->words, &embedding);
+    ops->embedding_backward(encoder->device, &embedding, d_hidden, workspace);
+    tt_word_table_end_backward(&encoder->words, d_hidden.rows, workspace);
 }

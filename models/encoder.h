@@ -19,7 +19,7 @@
 #ifndef TT_MODELS_ENCODER_H
 #define TT_MODELS_ENCODER_H
 
-#include "models/configuration.h"
+#include "models/word_table.h"
 
 typedef struct {
     tt_parameter_id weight, shift;
@@ -46,7 +46,8 @@ typedef struct {
     tt_device *device;
     tt_parameters *parameters;
     tt_train_set *trains;
-    tt_parameter_id word, position, segment;
+    tt_word_table words;
+    tt_parameter_id position, segment;
     tt_norm_ids norm;
     tt_encoder_block *blocks;
     struct tt_encoder_plan *plan;

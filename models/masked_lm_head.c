@@ -19,6 +19,11 @@ tt_status tt_masked_lm_head_create(tt_masked_lm_head *head, const tt_encoder *en
                          encoder->trains, error));
     TT_TRY(tt_norm_add(&head->norm, "cls.predictions.transform.LayerNorm",
                        configuration->hidden_size, encoder->parameters, error));
+    if (configuration->embedding.untied) {
+        int64_t shape[] = {configuration->vocabulary_size, configuration->hidden_size};
+        TT_TRY(tt_parameters_add(encoder->parameters, "cls.predictions.decoder.weight",
+                                 TT_GROUP_DENSE, true, 2, shape, &head->decoder, error));
+    }
     return tt_parameters_add(encoder->parameters, "cls.predictions.bias", TT_GROUP_DENSE, false, 1,
                              &configuration->vocabulary_size, &head->bias, error);
 }
@@ -31,6 +36,10 @@ void tt_masked_lm_head_initialize(tt_masked_lm_head *head, uint64_t seed)
                          seed);
     tt_norm_initialize(&head->norm, encoder->parameters);
     tt_parameters_fill(encoder->parameters, head->bias, 0.0f);
+    if (encoder->configuration.embedding.untied) {
+        tt_parameters_fill_normal(encoder->parameters, head->decoder,
+                                  encoder->configuration.initializer_range, seed);
+    }
 }
 
 tt_status tt_masked_lm_head_plan(tt_masked_lm_head *head, int64_t count, tt_error *error)
@@ -85,6 +94,25 @@ static tt_residual_norm norm_of(const tt_masked_lm_head *head, int64_t rows)
                              configuration->layer_norm_epsilon, state);
 }
 
+/* What turns t into logits, [vocabulary, hidden], and its gradient. */
+static tt_matrix decoder_of(const tt_masked_lm_head *head)
+{
+    const tt_encoder *encoder = head->encoder;
+    return encoder->configuration.embedding.untied
+               ? tt_parameters_weight(encoder->parameters, head->decoder)
+               : tt_word_table_weight(&encoder->words);
+}
+
+static tt_matrix decoder_gradient(const tt_masked_lm_head *head)
+{
+    const tt_encoder *encoder = head->encoder;
+    const tt_configuration *configuration = &encoder->configuration;
+    return configuration->embedding.untied
+               ? tt_matrix_f32(tt_parameters_gradient(encoder->parameters, head->decoder),
+                               configuration->vocabulary_size, configuration->hidden_size)
+               : tt_word_table_gradient(&encoder->words);
+}
+
 /* Rows [first, first + output.rows) of the masked positions, from t to loss and back to d t. */
 static void run_chunk(tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs, int64_t first,
                       tt_matrix output, tt_matrix d_output)
@@ -94,8 +122,8 @@ static void run_chunk(tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs
     tt_parameters *parameters = encoder->parameters;
     int64_t vocabulary = encoder->configuration.vocabulary_size;
     tt_matrix logits = view(head, head->logits, output.rows, vocabulary);
-    tt_matrix word = tt_parameters_weight(parameters, encoder->word);
-    tt_linear_multiply(device, false, true, output, word, 0.0f, logits);
+    tt_matrix decoder = decoder_of(head);
+    tt_linear_multiply(device, false, true, output, decoder, 0.0f, logits);
     tt_cross_entropy loss = {.logits = logits,
                              .bias = tt_parameters_value(parameters, head->bias),
                              .bias_gradient = tt_parameters_gradient(parameters, head->bias),
@@ -105,10 +133,8 @@ static void run_chunk(tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs
                              .correct_sum = inputs->correct_sum};
     device->ops->cross_entropy(device, &loss);
     if (d_output.data) {
-        tt_matrix d_word = tt_matrix_f32(tt_parameters_gradient(parameters, encoder->word),
-                                         vocabulary, output.columns);
-        tt_linear_multiply(device, true, false, logits, output, 1.0f, d_word);
-        tt_linear_multiply(device, false, false, logits, word, 0.0f, d_output);
+        tt_linear_multiply(device, true, false, logits, output, 1.0f, decoder_gradient(head));
+        tt_linear_multiply(device, false, false, logits, decoder, 0.0f, d_output);
     }
 }
 

@@ -1,6 +1,9 @@
 /* The masked-language-model head, on masked positions only:
  *
- *     t = norm(gelu(x[masked] W^T + b)),  logits = t E^T + c,  E the word embeddings (tied)
+ *     t = norm(gelu(x[masked] W^T + b)),  logits = t E^T + c,  E the word embeddings (tied),
+ *
+ * or a dense table of its own, "cls.predictions.decoder.weight", where the configuration unties
+ * them. A tensor-train matrix is multiplied out once a step for this.
  *
  * Loss, gradient of the logits and both products of the backward pass are done a chunk of rows at a
  * time, so that the logits of a whole batch never exist together. */
@@ -12,7 +15,8 @@
 typedef struct {
     tt_linear transform;
     tt_norm_ids norm;
-    tt_parameter_id bias; /* [vocabulary] */
+    tt_parameter_id bias;    /* [vocabulary] */
+    tt_parameter_id decoder; /* [vocabulary, hidden], where untied */
     const tt_encoder *encoder;
 
     tt_arena arena;

@@ -16,6 +16,7 @@ static tt_status create_heads(tt_model *model, tt_error *error)
         return TT_OK;
     }
     TT_TRY(tt_masked_lm_head_create(&model->masked_lm, &model->encoder, error));
+    model->encoder.words.decodes = !configuration->embedding.untied;
     model->has_masked_lm = true;
     if (configuration->next_sentence) {
         TT_TRY(tt_sentence_head_create(&model->sentence, &model->encoder, "cls.seq_relationship", 2,
@@ -37,7 +38,8 @@ tt_status tt_model_create(tt_model *model, tt_device *device, const tt_configura
     TT_TRY(create_heads(model, error));
     model->trains.shapes = NULL;
     TT_TRY(tt_parameters_allocate(&model->parameters, kind->with_moments, error));
-    return tt_train_set_plan(&model->trains, error);
+    TT_TRY(tt_train_set_plan(&model->trains, error));
+    return tt_word_table_plan(&model->encoder.words, error);
 }
 
 tt_status tt_model_initialize(tt_model *model, uint64_t seed, tt_error *error)
@@ -118,6 +120,7 @@ tt_status tt_model_shapes(const tt_model *model, tt_layer_shapes *shapes, tt_err
             item->shape = map->shape;
         }
     }
+    tt_word_table_add_removed(&model->encoder.words, shapes);
     return TT_OK;
 }
 
@@ -155,7 +158,7 @@ size_t tt_model_activation_bytes(const tt_model *model)
     size_t bytes = tt_encoder_activation_bytes(&model->encoder);
     bytes += model->has_masked_lm ? tt_masked_lm_head_bytes(&model->masked_lm) : 0;
     bytes += model->has_sentence ? tt_sentence_head_bytes(&model->sentence) : 0;
-    return bytes + tt_train_set_bytes(&model->trains);
+    return bytes + tt_train_set_bytes(&model->trains) + tt_word_table_bytes(&model->encoder.words);
 }
 
 void tt_model_begin_step(tt_model *model)

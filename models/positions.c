@@ -16,7 +16,7 @@ static const int head_offsets[NEIGHBOUR_HEADS] = {1, -1, 2, -2};
 static const double position_share = 0.2; /* of the squared norm of an embedding */
 /* Score of the right neighbour before the softmax, others being at most 0.4 of it: enough to
  * outweigh a hundred of them, and not so much that the softmax is saturated. */
-static const double neighbour_score = 6.0;
+static const double neighbour_score = 8.0;
 
 /* --- tables ---------------------------------------------------------------------------------- */
 
@@ -71,7 +71,7 @@ static tt_status clear_word_columns(const tt_encoder *encoder, tt_error *error)
     int64_t rows = encoder->configuration.vocabulary_size;
     int64_t hidden = encoder->configuration.hidden_size;
     tt_device *device = encoder->device;
-    float *table = tt_parameters_value(encoder->parameters, encoder->word);
+    float *table = tt_parameters_value(encoder->parameters, encoder->words.weight);
     float *values = malloc(tt_floats(rows * hidden));
     if (!values) {
         return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for word embeddings");
@@ -90,7 +90,7 @@ static tt_status clear_word_columns(const tt_encoder *encoder, tt_error *error)
 tt_status tt_positions_initialize(tt_encoder *encoder, uint64_t seed, tt_error *error)
 {
     float deviation = encoder->configuration.initializer_range;
-    tt_parameters_fill_normal(encoder->parameters, encoder->word, deviation, seed);
+    tt_word_table_initialize(&encoder->words, deviation, seed);
     tt_parameters_fill_normal(encoder->parameters, encoder->position, deviation, seed);
     tt_parameters_fill(encoder->parameters, encoder->segment, 0.0f);
     switch (encoder->configuration.position_initializer) {
@@ -167,6 +167,12 @@ tt_status tt_positions_check(const tt_configuration *configuration, tt_error *er
                             "columns and a hidden_size of at least %d; found %lld and %lld",
                             WAVE_COLUMNS, 2 * WAVE_COLUMNS, (long long)width,
                             (long long)configuration->hidden_size);
+    }
+    if (configuration->position_initializer == TT_POSITIONS_NEIGHBOURS &&
+        configuration->embedding.form != TT_DENSE) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "model.position_initializer: neighbours needs columns of the word "
+                            "embeddings for itself: expected a dense tensor_train.embedding");
     }
     return TT_OK;
 }

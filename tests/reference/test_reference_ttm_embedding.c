@@ -1,7 +1,7 @@
-/* The product's word lookup against every group of ttm_embedding*.h5. The product keeps
- * word tables dense, so the table is computed from the file's cores, and its gradient taken back
- * into them, in double precision; looking up rows and summing the gradients of repeated ids is the
- * product's. */
+/* The product's lookup in a tensor-train matrix against every group of ttm_embedding*.h5: rows of
+ * ids that repeat, and the gradients of the cores. The files have no diagonals; the product's
+ * are 1. */
+#include "core/tensor_train_matrix.h"
 #include "tests/reference/reference_suite.h"
 
 #include <setjmp.h>
@@ -10,136 +10,175 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 
-typedef struct {
-    int64_t tokens, vocabulary, width;
-    tt_matrix table, table_gradient;
-    tt_matrix rows, d_rows;
-    int32_t *ids, *zeros;    /* device: [tokens] */
-    tt_matrix nothing, sink; /* [tokens, width]: positions and segments of 0, and their gradients */
+typedef struct lookup {
+    tt_device *device;
+    tt_parameters parameters;
+    tt_train_set trains;
+    tt_train_matrix matrix;
+    int64_t tokens;
+    int32_t *ids; /* device: [tokens] */
+    tt_train_matrix_room room;
+    void *positions, *segments, *sink; /* device: zeros, and gradients that nobody reads */
+    void *workspace;
 } lookup;
 
-/* The file's ids in the device's memory, or zeros. */
-static int32_t *make_ids(tt_device *device, const tt_double_tensor *ids, bool zeros)
+static void *allocate(tt_device *device, size_t bytes)
+{
+    void *memory = device->allocate(device, bytes + 1);
+    assert_non_null(memory);
+    return memory;
+}
+
+static int32_t *copy_ids(tt_device *device, const tt_double_tensor *ids)
 {
     size_t bytes = (size_t)ids->shape.count * sizeof(int32_t);
     int32_t *host = malloc(bytes);
-    int32_t *memory = device->allocate(device, bytes);
     assert_non_null(host);
-    assert_non_null(memory);
     for (int64_t i = 0; i < ids->shape.count; i++) {
-        host[i] = zeros ? 0 : (int32_t)ids->values[i];
+        host[i] = (int32_t)ids->values[i];
     }
+    int32_t *memory = allocate(device, bytes);
     device->copy_in(device, memory, host, bytes);
     free(host);
     return memory;
 }
 
-static lookup make(tt_device *device, const tt_double_train_matrix *matrix, int64_t vocabulary,
-                   const tt_double_tensors *data)
+static void set_cores(lookup *lookup, const tt_double_tensors *data)
 {
-    const tt_double_tensor *ids = tt_double_tensors_get(data, "ids");
-    const tt_double_tensor *d_rows = tt_double_tensors_get(data, "grad_output");
-    lookup lookup = {.tokens = ids->shape.count,
-                     .vocabulary = vocabulary,
-                     .width = tt_double_train_matrix_width(matrix)};
-    assert_int_equal(d_rows->shape.count, lookup.tokens * lookup.width);
-    double *table = tt_double_array(vocabulary * lookup.width);
-    for (int64_t i = 0; i < lookup.tokens; i++) {
-        int64_t id = (int64_t)ids->values[i];
-        assert_in_range(id, 0, vocabulary - 1);
-        tt_double_train_matrix_row(matrix, id, table + id * lookup.width);
+    tt_train_matrix_initialize(&lookup->matrix, 1.0f, 1);
+    for (int k = 1; k <= lookup->matrix.shape.order; k++) {
+        char name[64];
+        const tt_double_tensor *core = tt_double_tensors_get(data, "core_%d", k);
+        snprintf(name, sizeof(name), "table.core_%d", k);
+        tt_suite_set_parameter(&lookup->parameters, name, core->values, core->shape.count);
     }
-    lookup.table = tt_suite_table(device, vocabulary, lookup.width, table);
-    lookup.table_gradient = tt_suite_table(device, vocabulary, lookup.width, NULL);
-    lookup.rows = tt_suite_matrix(device, lookup.tokens, lookup.width, NULL);
-    lookup.d_rows = tt_suite_matrix(device, lookup.tokens, lookup.width, d_rows->values);
-    lookup.nothing = tt_suite_table(device, lookup.tokens, lookup.width, NULL);
-    lookup.sink = tt_suite_table(device, lookup.tokens, lookup.width, NULL);
-    lookup.ids = make_ids(device, ids, false);
-    lookup.zeros = make_ids(device, ids, true);
-    free(table);
-    return lookup;
 }
 
-static void release(tt_device *device, lookup *lookup)
+static void make_room(lookup *lookup)
 {
-    void *const memory[] = {
-        lookup->table.data,   lookup->table_gradient.data, lookup->rows.data, lookup->d_rows.data,
-        lookup->nothing.data, lookup->sink.data,           lookup->ids,       lookup->zeros};
-    for (int i = 0; i < 8; i++) {
+    tt_device *device = lookup->device;
+    const tt_train_matrix *matrix = &lookup->matrix;
+    int64_t tokens = lookup->tokens, rows = tt_train_matrix_room_rows(matrix, tokens);
+    size_t own = tt_train_matrix_workspace(matrix, tokens);
+    size_t sums = device->ops->embedding_workspace(device, tokens, rows);
+    lookup->workspace = allocate(device, own > sums ? own : sums);
+    lookup->room =
+        (tt_train_matrix_room){.distinct = allocate(device, (size_t)rows * sizeof(int32_t)),
+                               .places = allocate(device, (size_t)tokens * sizeof(int32_t)),
+                               .rows = allocate(device, tt_floats(rows * matrix->width)),
+                               .workspace = lookup->workspace};
+    lookup->positions = allocate(device, tt_floats(tokens * matrix->width));
+    lookup->segments = allocate(device, (size_t)tokens * sizeof(int32_t));
+    lookup->sink = allocate(device, tt_floats(tokens * matrix->width));
+}
+
+static void make(lookup *lookup, const tt_double_train_matrix *file, int64_t vocabulary,
+                 const tt_double_tensors *data)
+{
+    tt_error error;
+    tt_device *device = tt_suite_device();
+    *lookup = (struct lookup){0};
+    lookup->device = device;
+    tt_train_matrix_shape shape = {.order = file->order};
+    for (int k = 0; k <= file->order; k++) {
+        shape.ranks[k] = file->ranks[k];
+        shape.rows[k] = k < file->order ? file->rows[k] : 0;
+        shape.columns[k] = k < file->order ? file->columns[k] : 0;
+    }
+    tt_parameters_init(&lookup->parameters, device);
+    tt_train_set_init(&lookup->trains, &lookup->parameters, 1e-2f);
+    tt_suite_succeed(tt_train_matrix_add(&lookup->matrix, "table", &shape, vocabulary,
+                                         tt_double_train_matrix_width(file), &lookup->trains,
+                                         &error),
+                     &error);
+    tt_suite_succeed(tt_parameters_allocate(&lookup->parameters, false, &error), &error);
+    tt_suite_succeed(tt_train_set_plan(&lookup->trains, &error), &error);
+    tt_suite_succeed(tt_train_matrix_plan(&lookup->matrix, false, &error), &error);
+    const tt_double_tensor *ids = tt_double_tensors_get(data, "ids");
+    lookup->tokens = ids->shape.count;
+    lookup->ids = copy_ids(device, ids);
+    set_cores(lookup, data);
+    make_room(lookup);
+}
+
+static void release(lookup *lookup)
+{
+    tt_device *device = lookup->device;
+    void *const memory[] = {lookup->ids,       lookup->room.distinct, lookup->room.places,
+                            lookup->room.rows, lookup->positions,     lookup->segments,
+                            lookup->sink,      lookup->workspace};
+    for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) {
         device->release(device, memory[i]);
     }
+    tt_train_matrix_free(&lookup->matrix);
+    tt_train_set_free(&lookup->trains);
+    tt_parameters_free(&lookup->parameters);
+    tt_device_destroy(&lookup->device);
 }
 
-static void run(tt_device *device, const lookup *lookup)
+/* As an encoder does it: through the sum of embeddings, the others being 0. */
+static void run(lookup *lookup, tt_matrix rows, tt_matrix d_rows)
 {
-    tt_embedding embedding = {.ids = lookup->ids,
-                              .segments = lookup->zeros,
+    tt_device *device = lookup->device;
+    const tt_train_matrix *matrix = &lookup->matrix;
+    tt_train_set_materialise(&lookup->trains);
+    tt_train_matrix_materialise(&lookup->matrix);
+    tt_train_matrix_look_up(matrix, lookup->ids, lookup->tokens, &lookup->room);
+    tt_embedding embedding = {.ids = lookup->room.places,
+                              .segments = lookup->segments,
                               .batch = 1,
                               .sequence = lookup->tokens,
-                              .vocabulary = lookup->vocabulary,
-                              .hidden = lookup->width,
-                              .word = lookup->table.data,
-                              .position = lookup->nothing.data,
-                              .segment = lookup->nothing.data,
-                              .word_gradient = lookup->table_gradient.data,
-                              .position_gradient = lookup->sink.data,
-                              .segment_gradient = lookup->sink.data};
-    size_t bytes = device->ops->embedding_workspace(device, lookup->tokens, lookup->vocabulary);
-    void *workspace = device->allocate(device, bytes + 1);
-    assert_non_null(workspace);
-    device->ops->embedding_forward(device, &embedding, lookup->rows);
-    device->ops->embedding_backward(device, &embedding, lookup->d_rows, workspace);
+                              .vocabulary = tt_train_matrix_room_rows(matrix, lookup->tokens),
+                              .hidden = matrix->width,
+                              .word = lookup->room.rows,
+                              .position = lookup->positions,
+                              .segment = lookup->positions,
+                              .word_gradient = lookup->room.rows,
+                              .position_gradient = lookup->sink,
+                              .segment_gradient = lookup->sink};
+    device->ops->embedding_forward(device, &embedding, rows);
+    device->zero(device, lookup->room.rows, tt_floats(embedding.vocabulary * matrix->width));
+    device->ops->embedding_backward(device, &embedding, d_rows, lookup->workspace);
+    tt_train_matrix_look_up_backward(matrix, lookup->tokens, &lookup->room);
+    tt_train_matrix_contract(&lookup->matrix);
+    tt_train_set_contract(&lookup->trains);
     test_device_check(device);
-    device->release(device, workspace);
-}
-
-/* Takes the table's gradient back into the cores. */
-static void contract(const tt_double_train_matrix *matrix, const lookup *lookup, const float *table)
-{
-    double *row = tt_double_array(lookup->width);
-    for (int64_t i = 0; i < lookup->vocabulary; i++) {
-        bool used = false;
-        for (int64_t j = 0; j < lookup->width; j++) {
-            row[j] = table[i * lookup->width + j];
-            used = used || row[j] != 0;
-        }
-        if (used) {
-            tt_double_train_matrix_gradient(matrix, i, row);
-        }
-    }
-    free(row);
 }
 
 static bool compare_embedding(const tt_reference_file *file, const char *group,
                               tt_double_tensors *data)
 {
+    lookup lookup;
     tt_double_train_matrix matrix = tt_suite_train_matrix(file, group, data);
-    tt_device *device = tt_suite_device();
-    lookup lookup = make(device, &matrix, tt_suite_integer(file, group, "vocab_size"), data);
-    run(device, &lookup);
-    float *rows = tt_suite_copy_out(device, lookup.rows);
-    float *table = tt_suite_copy_out(device, lookup.table_gradient);
-    contract(&matrix, &lookup, table);
+    make(&lookup, &matrix, tt_suite_integer(file, group, "vocab_size"), data);
+    int64_t width = lookup.matrix.width;
+    const tt_double_tensor *d_rows = tt_double_tensors_get(data, "grad_output");
+    const tt_double_tensor *expected = tt_double_tensors_get(data, "rows");
+    assert_int_equal(d_rows->shape.count, lookup.tokens * width);
+    assert_int_equal(expected->shape.count, lookup.tokens * width);
+    tt_matrix found = tt_suite_matrix(lookup.device, lookup.tokens, width, NULL);
+    tt_matrix gradient = tt_suite_matrix(lookup.device, lookup.tokens, width, d_rows->values);
+    run(&lookup, found, gradient);
 
     tt_reference_check check;
     tt_suite_begin_layer(&check, file, group);
-    const tt_double_tensor *expected = tt_double_tensors_get(data, "rows");
-    assert_int_equal(expected->shape.count, lookup.tokens * lookup.width);
+    float *rows = tt_suite_copy_out(lookup.device, found);
     tt_reference_check_output(&check, "rows", expected->values, rows, expected->shape.count);
-    for (int k = 1; k <= matrix.order; k++) {
-        const tt_double_tensor *gradient = tt_double_tensors_get(data, "grad_core_%d", k);
-        const tt_double_tensor *core = tt_double_tensors_get(data, "core_%d", k);
-        assert_int_equal(gradient->shape.count, core->shape.count);
-        tt_reference_check_gradient_double(&check, gradient->name, gradient->values,
-                                           core->gradients, core->shape.count);
-    }
     free(rows);
-    free(table);
-    release(device, &lookup);
-    tt_device_destroy(&device);
+    for (int k = 1; k <= matrix.order; k++) {
+        char name[64];
+        const tt_double_tensor *core = tt_double_tensors_get(data, "grad_core_%d", k);
+        snprintf(name, sizeof(name), "table.core_%d", k);
+        float *d_core = tt_suite_gradient(&lookup.parameters, name, core->shape.count);
+        tt_reference_check_gradient(&check, core->name, core->values, d_core, core->shape.count);
+        free(d_core);
+    }
+    lookup.device->release(lookup.device, found.data);
+    lookup.device->release(lookup.device, gradient.data);
+    release(&lookup);
     return tt_reference_check_finish(&check);
 }
 
