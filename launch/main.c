@@ -4,6 +4,7 @@
 #include "launch/inspect.h"
 #include "launch/prepare.h"
 #include "launch/pretrain.h"
+#include "launch/report.h"
 
 #include "revision.h"
 
@@ -12,6 +13,7 @@ static const tt_subcommand commands[] = {
     {"pretrain", tt_pretrain_main, "train a model by a recipe"},
     {"finetune", tt_finetune_main, "train a model for a task"},
     {"inspect", tt_inspect_main, "show what a run, checkpoint, shard, tokenizer or recipe holds"},
+    {"report", tt_report_main, "make a page of curves, sizes and ranks of one run or several"},
     {"bench", tt_bench_main, "measure step time, operations and the machine's peak"},
 };
 

@@ -85,8 +85,13 @@ static void test_metrics_that_cannot_be_written(void **state)
 {
     (void)state;
     training_end end = run_training(
-        &(training){.arguments = {"output=short", "checkpoint.interval=0"}, .file_limit = 6000});
+        &(training){.arguments = {"output=short", "checkpoint.interval=0", "log.tensorboard=off"},
+                    .file_limit = 6000});
     expect_training_failure(&end, "short/metrics.jsonl: cannot be written: File too large");
+    free(end.log);
+    end = run_training(
+        &(training){.arguments = {"output=events", "checkpoint.interval=0"}, .file_limit = 6000});
+    expect_training_failure(&end, "events/events.out.tfevents.");
     free(end.log);
 }
 

@@ -26,7 +26,7 @@ case ${1:-} in
 esac
 program=${1:-$root/build/cpu/ttrain}
 
-modules='h5py, numpy, safetensors, sentencepiece'
+modules='h5py, numpy, safetensors, sentencepiece, tensorboard'
 requirements="-r $here/requirements.txt"
 if [ "${TTRAIN_INTEROP_TORCH:-0}" = 1 ]; then
     modules="$modules, torch, transformers"
