@@ -21,11 +21,9 @@
 
 enum { TT_CHECKPOINT_PATH = 4096 };
 
-/* Modes and ranks of one tensor-train map, for inspection and for building the model again. */
-typedef struct {
-    char name[128];
-    tt_train_shape shape;
-} tt_checkpoint_layer;
+/* Modes and ranks of a tensor-train map or table, all inner ranks 0 where it is removed: for
+ * inspection and for building the model again. */
+typedef tt_layer_shape tt_checkpoint_layer;
 
 /* All that a resumed run needs beyond the parameters. Plain counters, in optimizer steps unless
  * named otherwise. */
@@ -90,5 +88,11 @@ tt_status tt_checkpoint_read_state(const char *path, tt_training_state *state, t
  * changed unless all agree. */
 tt_status tt_checkpoint_load(const char *path, const tt_parameters *parameters, bool with_moments,
                              tt_error *error);
+
+/* Reads the values of an encoder for a model with heads of its own: names that begin with "bert."
+ * must agree as above, but the pooler and the heads ("cls.", "classifier.") are taken only where
+ * both sides have them in the same shape. `kept` parameters have the values from before. */
+tt_status tt_checkpoint_load_encoder(const char *path, const tt_parameters *parameters, int *kept,
+                                     tt_error *error);
 
 #endif

@@ -141,6 +141,22 @@ static void shape_text(const int64_t *shape, int dimensions, char *text, size_t 
     }
 }
 
+/* What an encoder has whatever it is trained for; a pooler and heads come with a task. */
+static bool is_of_encoder(const char *name)
+{
+    static const char encoder[] = "bert.", pooler[] = "bert.pooler.";
+    return strncmp(name, encoder, sizeof encoder - 1) == 0 &&
+           strncmp(name, pooler, sizeof pooler - 1) != 0;
+}
+
+static bool is_same(const tt_safetensors_tensor *found, const tt_safetensors_tensor *expected)
+{
+    return found != NULL && found->type == expected->type &&
+           found->dimensions == expected->dimensions &&
+           memcmp(found->shape, expected->shape,
+                  (size_t)expected->dimensions * sizeof expected->shape[0]) == 0;
+}
+
 static void compare_tensor(const tt_safetensors *file, const tt_parameter *item, const char *suffix,
                            tt_differences *differences)
 {
@@ -151,10 +167,7 @@ static void compare_tensor(const tt_safetensors *file, const tt_parameter *item,
         add_difference(differences, "missing", expected.name, "");
         return;
     }
-    bool same = found->type == expected.type && found->dimensions == expected.dimensions &&
-                memcmp(found->shape, expected.shape,
-                       (size_t)expected.dimensions * sizeof expected.shape[0]) == 0;
-    if (!same) {
+    if (!is_same(found, &expected)) {
         char wanted[60], given[60], detail[160];
         shape_text(expected.shape, expected.dimensions, wanted, sizeof wanted);
         shape_text(found->shape, found->dimensions, given, sizeof given);
@@ -181,18 +194,21 @@ static bool is_known(const tt_parameters *parameters, const tt_tensor_sources *s
     return false;
 }
 
+/* `encoder_only`: heads may differ. */
 static tt_status compare(const tt_safetensors *file, const tt_parameters *parameters,
-                         const tt_tensor_sources *sources, tt_error *error)
+                         const tt_tensor_sources *sources, bool encoder_only, tt_error *error)
 {
     tt_differences differences = {.count = 0};
     for (int i = 0; i < parameters->count; i++) {
-        for (int j = 0; j < sources->count; j++) {
-            compare_tensor(file, &parameters->items[i], sources->sources[j].suffix, &differences);
+        const tt_parameter *item = &parameters->items[i];
+        for (int j = 0; j < sources->count && (!encoder_only || is_of_encoder(item->name)); j++) {
+            compare_tensor(file, item, sources->sources[j].suffix, &differences);
         }
     }
     for (int i = 0; i < file->count; i++) {
-        if (!is_known(parameters, sources, file->tensors[i].name)) {
-            add_difference(&differences, "unexpected", file->tensors[i].name, "");
+        const char *name = file->tensors[i].name;
+        if ((!encoder_only || is_of_encoder(name)) && !is_known(parameters, sources, name)) {
+            add_difference(&differences, "unexpected", name, "");
         }
     }
     if (differences.count == 0) {
@@ -219,8 +235,10 @@ static tt_status read_values(const tt_safetensors *file, const tt_safetensors_te
     return TT_OK;
 }
 
+/* Parameters that the file does not have, or not in this shape, keep their values; returns how many
+ * in `kept`. */
 static tt_status read_all(const tt_safetensors *file, const tt_parameters *parameters,
-                          const tt_tensor_sources *sources, tt_error *error)
+                          const tt_tensor_sources *sources, int *kept, tt_error *error)
 {
     float *host = malloc(TT_TRANSFER * sizeof *host);
     if (host == NULL) {
@@ -232,21 +250,26 @@ static tt_status read_all(const tt_safetensors *file, const tt_parameters *param
         const tt_tensor_source *source = &sources->sources[i % sources->count];
         tt_safetensors_tensor named;
         describe(item, source->suffix, &named);
-        status = read_values(file, tt_safetensors_find(file, named.name), parameters->device,
-                             source->buffer + item->offset, host, error);
+        const tt_safetensors_tensor *found = tt_safetensors_find(file, named.name);
+        if (!is_same(found, &named)) {
+            ++*kept;
+            continue;
+        }
+        status = read_values(file, found, parameters->device, source->buffer + item->offset, host,
+                             error);
     }
     free(host);
     return status;
 }
 
 static tt_status open_and_compare(const char *folder, int which, const tt_parameters *parameters,
-                                  const tt_tensor_sources *sources, tt_safetensors **file,
-                                  tt_error *error)
+                                  const tt_tensor_sources *sources, bool encoder_only,
+                                  tt_safetensors **file, tt_error *error)
 {
     char path[TT_CHECKPOINT_PATH];
     TT_TRY(tt_checkpoint_join(path, folder, tt_checkpoint_file_names[which], error));
     TT_TRY(tt_safetensors_open(path, file, error));
-    return compare(*file, parameters, sources, error);
+    return compare(*file, parameters, sources, encoder_only, error);
 }
 
 tt_status tt_checkpoint_load(const char *path, const tt_parameters *parameters, bool with_moments,
@@ -255,19 +278,35 @@ tt_status tt_checkpoint_load(const char *path, const tt_parameters *parameters, 
     const tt_tensor_sources model = model_sources(parameters);
     const tt_tensor_sources optimizer = optimizer_sources(parameters);
     tt_safetensors *values = NULL, *moments = NULL;
+    int kept = 0;
     tt_status status =
-        open_and_compare(path, TT_CHECKPOINT_MODEL, parameters, &model, &values, error);
+        open_and_compare(path, TT_CHECKPOINT_MODEL, parameters, &model, false, &values, error);
     if (status == TT_OK && with_moments) {
-        status = open_and_compare(path, TT_CHECKPOINT_OPTIMIZER, parameters, &optimizer, &moments,
-                                  error);
+        status = open_and_compare(path, TT_CHECKPOINT_OPTIMIZER, parameters, &optimizer, false,
+                                  &moments, error);
     }
     if (status == TT_OK) {
-        status = read_all(values, parameters, &model, error);
+        status = read_all(values, parameters, &model, &kept, error);
     }
     if (status == TT_OK && with_moments) {
-        status = read_all(moments, parameters, &optimizer, error);
+        status = read_all(moments, parameters, &optimizer, &kept, error);
     }
     tt_safetensors_close(&values);
     tt_safetensors_close(&moments);
+    return status;
+}
+
+tt_status tt_checkpoint_load_encoder(const char *path, const tt_parameters *parameters, int *kept,
+                                     tt_error *error)
+{
+    const tt_tensor_sources model = model_sources(parameters);
+    tt_safetensors *values = NULL;
+    *kept = 0;
+    tt_status status =
+        open_and_compare(path, TT_CHECKPOINT_MODEL, parameters, &model, true, &values, error);
+    if (status == TT_OK) {
+        status = read_all(values, parameters, &model, kept, error);
+    }
+    tt_safetensors_close(&values);
     return status;
 }

@@ -207,8 +207,17 @@ static tt_status read_initial_weights(const tt_trainer *trainer, tt_error *error
 {
     const char *path = trainer->run->recipe.initialize;
     TT_TRY(tt_checkpoint_verify(path, error));
-    TT_TRY(tt_checkpoint_load(path, &trainer->run->model.parameters, false, error));
-    fprintf(stderr, "weights taken from %s\n", path);
+    const tt_parameters *parameters = &trainer->run->model.parameters;
+    int kept = 0;
+    TT_TRY(trainer->run->recipe.task.kind != TT_TASK_NONE
+               ? tt_checkpoint_load_encoder(path, parameters, &kept, error)
+               : tt_checkpoint_load(path, parameters, false, error));
+    if (kept > 0) {
+        fprintf(stderr, "weights taken from %s, but for %d parameters of the head, which are new\n",
+                path, kept);
+    } else {
+        fprintf(stderr, "weights taken from %s\n", path);
+    }
     return TT_OK;
 }
 
