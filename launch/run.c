@@ -130,13 +130,11 @@ tt_status tt_run_read_vocabulary(tt_run *run, tt_error *error)
 
 static tt_status create_model(tt_run *run, bool with_moments, tt_error *error)
 {
-    uint64_t seed = (uint64_t)run->recipe.seed;
-    int classes = tt_task_classes(run->recipe.task.kind);
-    return classes > 0
-               ? tt_model_create_classification(&run->model, run->device, &run->configuration,
-                                                classes, seed, with_moments, error)
-               : tt_model_create_pretraining(&run->model, run->device, &run->configuration, seed,
-                                             with_moments, error);
+    tt_model_kind kind = {.classes = tt_task_classes(run->recipe.task.kind),
+                          .with_moments = with_moments};
+    TT_TRY(
+        tt_model_create(&run->model, run->device, &run->configuration, &kind, &run->shapes, error));
+    return tt_model_initialize(&run->model, (uint64_t)run->recipe.seed, error);
 }
 
 tt_status tt_run_build_model(tt_run *run, bool with_moments, tt_error *error)
@@ -156,6 +154,8 @@ void tt_run_close(tt_run *run)
     if (run->model.parameters.device) {
         tt_model_free(&run->model);
     }
+    free(run->shapes.items);
+    run->shapes = (tt_layer_shapes){0};
     tt_collectives_destroy(&run->collectives);
     tt_device_destroy(&run->device);
 }

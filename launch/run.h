@@ -15,6 +15,7 @@ typedef struct {
     tt_error no_gpu; /* why device auto passed over the GPU; "" where it did not */
     tt_collectives *collectives;
     tt_configuration configuration;
+    tt_layer_shapes shapes; /* what a checkpoint has left of the tensor trains; owned */
     tt_model model;
     /* Of the tokenizer, or of the shards where the recipe names none. */
     int64_t vocabulary_size;
@@ -33,7 +34,11 @@ tt_status tt_run_connect(tt_run *run, tt_error *error);
 void tt_run_describe_device(const tt_run *run, char *text, size_t size);
 /* Vocabulary, hash and special ids from the tokenizer or the first phase's first shard. */
 tt_status tt_run_read_vocabulary(tt_run *run, tt_error *error);
-/* Configuration and model with fresh weights. */
+/* Reads `shapes` from the checkpoint at `path`, "" for none: on rank 0, for all. All ranks call it
+ * together. */
+tt_status tt_run_take_shapes(tt_run *run, const char *path, tt_error *error);
+/* Configuration and model with fresh weights; its tensor trains have `shapes` where it names them.
+ */
 tt_status tt_run_build_model(tt_run *run, bool with_moments, tt_error *error);
 void tt_run_close(tt_run *run);
 

@@ -154,8 +154,7 @@ static tt_status list_shapes(tt_compaction *compaction, tt_error *error)
     tt_layer_shapes before;
     TT_TRY(tt_model_shapes(model, &before, error));
     tt_layer_shapes *after = &compaction->shapes;
-    after->items =
-        malloc((size_t)(before.count + compaction->map_count + 1) * sizeof *after->items);
+    after->items = calloc((size_t)(before.count + compaction->map_count + 1), sizeof *after->items);
     if (!after->items) {
         free(before.items);
         return no_memory(error);
@@ -520,6 +519,7 @@ static tt_status make_again(const tt_compaction *compaction, tt_model *model, tt
     tt_encoder encoder = model->encoder;
     tt_model_free(model);
     TT_TRY(tt_model_create(model, device, &configuration, &kind, &compaction->shapes, error));
+    model->trains.shapes = NULL;
     model->encoder.form_choice = encoder.form_choice;
     model->encoder.training = encoder.training;
     model->encoder.seed = encoder.seed;

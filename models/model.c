@@ -32,11 +32,10 @@ tt_status tt_model_create(tt_model *model, tt_device *device, const tt_configura
     *model = (tt_model){.configuration = *configuration, .kind = *kind};
     tt_parameters_init(&model->parameters, device);
     tt_train_set_init(&model->trains, &model->parameters, configuration->threshold);
-    model->trains.shapes = shapes;
+    model->trains.shapes = shapes && shapes->count > 0 ? shapes : NULL;
     TT_TRY(tt_encoder_create(&model->encoder, configuration, &model->parameters, &model->trains,
                              error));
     TT_TRY(create_heads(model, error));
-    model->trains.shapes = NULL;
     TT_TRY(tt_parameters_allocate(&model->parameters, kind->with_moments, error));
     TT_TRY(tt_train_set_plan(&model->trains, error));
     return tt_word_table_plan(&model->encoder.words, error);
@@ -51,6 +50,7 @@ tt_status tt_model_initialize(tt_model *model, uint64_t seed, tt_error *error)
     if (model->has_sentence) {
         tt_sentence_head_initialize(&model->sentence, seed);
     }
+    model->trains.shapes = NULL;
     return TT_OK;
 }
 

@@ -53,9 +53,9 @@ typedef struct {
     const float *masked_scale, *sentence_scale; /* device: 1 / the whole step's counts */
 } tt_model_inputs;
 
-/* Registers and allocates all parameters, their values 0. `shapes`, not kept: the maps and tables
- * that have less than the configuration says (see tt_linear_add); NULL: none has. The model must
- * stay where it is. */
+/* Registers and allocates all parameters, their values 0. `shapes`: the maps and tables that have
+ * less than the configuration says (see tt_linear_add), the caller's, until the model is
+ * initialized; NULL: none has. The model must stay where it is. */
 tt_status tt_model_create(tt_model *model, tt_device *device, const tt_configuration *configuration,
                           const tt_model_kind *kind, const tt_layer_shapes *shapes,
                           tt_error *error);
