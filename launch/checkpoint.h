@@ -89,4 +89,10 @@ tt_status tt_checkpoint_read_state(const char *path, tt_training_state *state, t
 tt_status tt_checkpoint_load(const char *path, const tt_parameters *parameters, bool with_moments,
                              tt_error *error);
 
+/* Reads the values of an encoder for a model with heads of its own: names that begin with "bert."
+ * must agree as above, but the pooler and the heads ("cls.", "classifier.") are taken only where
+ * both sides have them in the same shape. `kept` parameters have the values from before. */
+tt_status tt_checkpoint_load_encoder(const char *path, const tt_parameters *parameters, int *kept,
+                                     tt_error *error);
+
 #endif
