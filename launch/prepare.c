@@ -8,6 +8,7 @@ static const tt_subcommand commands[] = {
     {"text", tt_prepare_text_main, "plain text or WikiText to shards"},
     {"wikipedia", tt_prepare_wikipedia_main, "a MediaWiki dump to shards, or to clean text"},
     {"synthetic", tt_prepare_synthetic_main, "write a small made-up corpus"},
+    {"entailment", tt_prepare_entailment_main, "write a small made-up task of sentence pairs"},
 };
 
 int tt_prepare_main(int argc, char **argv)

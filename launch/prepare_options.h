@@ -55,5 +55,6 @@ int tt_prepare_tokenizer_main(int argc, char **argv);
 int tt_prepare_text_main(int argc, char **argv);
 int tt_prepare_wikipedia_main(int argc, char **argv);
 int tt_prepare_synthetic_main(int argc, char **argv);
+int tt_prepare_entailment_main(int argc, char **argv);
 
 #endif
