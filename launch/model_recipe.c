@@ -105,6 +105,63 @@ static tt_status take_map(const tt_recipe *recipe, tt_map_kind kind,
     return take_ranks(map, name, &form->shape, error);
 }
 
+/* The same for the word embeddings: four cores, as in the paper, or what the width allows. */
+enum { AUTOMATIC_CORES = 4 };
+
+static tt_status choose_embedding_modes(const tt_recipe_embedding *embedding,
+                                        const tt_configuration *configuration,
+                                        tt_train_matrix_shape *shape, tt_error *error)
+{
+    int first = embedding->order > 0 ? (int)embedding->order : AUTOMATIC_CORES;
+    int last = embedding->order > 0 ? first : 2;
+    tt_status status = TT_OK;
+    for (int order = first; order >= last; order--) {
+        status =
+            tt_train_matrix_shape_choose(configuration->vocabulary_size, configuration->hidden_size,
+                                         order, embedding->rank, shape, error);
+        if (status == TT_OK) {
+            return TT_OK;
+        }
+    }
+    return tt_error_prefix(error, "tensor_train.embedding");
+}
+
+static tt_status take_embedding(const tt_recipe_embedding *embedding,
+                                tt_configuration *configuration, tt_error *error)
+{
+    tt_train_matrix_shape *shape = &configuration->embedding.shape;
+    configuration->embedding.untied = !embedding->tied;
+    configuration->embedding.form =
+        embedding->form == TT_RECIPE_EMBEDDING_DENSE ? TT_DENSE : TT_TENSOR_TRAIN;
+    if (embedding->form == TT_RECIPE_EMBEDDING_DENSE) {
+        return TT_OK;
+    }
+    if (embedding->vocabulary_mode_count == 0) {
+        TT_TRY(choose_embedding_modes(embedding, configuration, shape, error));
+    } else {
+        *shape = (tt_train_matrix_shape){.order = (int)embedding->vocabulary_mode_count};
+        for (int k = 0; k < shape->order; k++) {
+            shape->rows[k] = embedding->vocabulary_modes[k];
+            shape->columns[k] = embedding->hidden_modes[k];
+        }
+    }
+    if (embedding->rank_count > 0 && (int)embedding->rank_count != shape->order - 1) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "tensor_train.embedding.ranks: expected %d inner ranks for %d cores, "
+                            "found %d",
+                            shape->order - 1, shape->order, (int)embedding->rank_count);
+    }
+    tt_train_shape train = tt_train_matrix_train(shape);
+    for (int k = 0; k <= shape->order; k++) {
+        bool inner = k > 0 && k < shape->order;
+        int64_t limit = tt_train_rank_limit(&train, k), rank = embedding->rank;
+        shape->ranks[k] = inner && embedding->rank_count > 0 ? embedding->ranks[k - 1]
+                          : rank < limit                     ? rank
+                                                             : limit;
+    }
+    return TT_OK;
+}
+
 tt_status tt_model_recipe_configuration(const tt_recipe *recipe, int64_t vocabulary_size,
                                         tt_configuration *configuration, tt_error *error)
 {
@@ -129,6 +186,7 @@ tt_status tt_model_recipe_configuration(const tt_recipe *recipe, int64_t vocabul
     for (int kind = 0; kind < TT_MAP_KINDS; kind++) {
         TT_TRY(take_map(recipe, kind, configuration, error));
     }
+    TT_TRY(take_embedding(&recipe->tensor_train.embedding, configuration, error));
     return tt_configuration_check(configuration, error);
 }
 

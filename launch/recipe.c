@@ -189,6 +189,10 @@ static void resolve_tensor_train(const tt_recipe_draft *draft)
             map->compression = common->compression;
         }
     }
+    tt_recipe_embedding *embedding = &common->embedding;
+    if (embedding->rank == 0 && embedding->rank_count == 0) {
+        embedding->rank = common->rank;
+    }
 }
 
 static void resolve_phases(tt_recipe *recipe)
@@ -349,6 +353,7 @@ void tt_recipe_dense_twin(const tt_recipe *recipe, tt_recipe *twin)
     for (int i = 0; i < TT_RECIPE_MAP_COUNT; i++) {
         twin->tensor_train.maps[i].form = TT_RECIPE_DENSE;
     }
+    twin->tensor_train.embedding.form = TT_RECIPE_EMBEDDING_DENSE;
     twin->rank.compaction_interval = 0;
     twin->stage_count = 0;
 }

@@ -87,6 +87,22 @@ typedef struct {
     double compression; /* dense parameters of the map / tensor-train parameters; 0: no target */
 } tt_recipe_map;
 
+typedef enum { TT_RECIPE_EMBEDDING_DENSE, TT_RECIPE_TENSOR_TRAIN_MATRIX } tt_recipe_embedding_form;
+
+/* The word embeddings. */
+typedef struct {
+    tt_recipe_embedding_form form;
+    int64_t order; /* number of cores when modes are chosen automatically; 0: automatic */
+    int64_t vocabulary_modes[TT_RECIPE_MODES]; /* count 0: chosen automatically */
+    uint64_t vocabulary_mode_count;
+    int64_t hidden_modes[TT_RECIPE_MODES];
+    uint64_t hidden_mode_count;
+    int64_t ranks[TT_RECIPE_RANKS]; /* inner links; count 0: from `rank` */
+    uint64_t rank_count;
+    int64_t rank; /* cap on every inner link */
+    bool tied;    /* the masked-language-model head multiplies with the same table */
+} tt_recipe_embedding;
+
 typedef struct {
     /* What the five kinds below take where they do not say otherwise. */
     tt_recipe_form form;
@@ -97,6 +113,7 @@ typedef struct {
     double threshold;         /* diagonal entries at or below it count as zero */
     double initial_deviation; /* of an entry of the assembled matrix; 0: sqrt(1 / (in + out)) */
     tt_recipe_map maps[TT_RECIPE_MAP_COUNT];
+    tt_recipe_embedding embedding; /* its rank, too, comes from above */
 } tt_recipe_tensor_train;
 
 typedef struct {

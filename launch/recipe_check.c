@@ -99,6 +99,34 @@ static tt_status check_map(const tt_recipe *recipe, tt_recipe_map_kind kind, tt_
     return map->rank_count > 0 && modes_known ? check_ranks(map, name, error) : TT_OK;
 }
 
+static tt_status check_embedding(const tt_recipe *recipe, tt_error *error)
+{
+    const tt_recipe_embedding *embedding = &recipe->tensor_train.embedding;
+    if (embedding->form == TT_RECIPE_EMBEDDING_DENSE) {
+        return TT_OK;
+    }
+    const tt_side hidden = {recipe->model.hidden_size, "model.hidden_size"};
+    TT_TRY(check_modes(embedding->hidden_modes, embedding->hidden_mode_count, &hidden, "embedding",
+                       "hidden_modes", error));
+    if (embedding->hidden_mode_count != embedding->vocabulary_mode_count) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "tensor_train.embedding: expected as many hidden_modes as "
+                            "vocabulary_modes, found %llu and %llu",
+                            (unsigned long long)embedding->hidden_mode_count,
+                            (unsigned long long)embedding->vocabulary_mode_count);
+    }
+    if (embedding->hidden_mode_count == 1 || embedding->order == 1) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "tensor_train.embedding: expected at least 2 cores, found 1");
+    }
+    if (embedding->rank_count == 0 && embedding->rank == 0) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "tensor_train.embedding: a tensor-train matrix needs ranks or rank, "
+                            "found neither");
+    }
+    return TT_OK;
+}
+
 static tt_status check_model(const tt_recipe_model *model, tt_error *error)
 {
     if (model->hidden_size % model->heads != 0) {
@@ -238,6 +266,7 @@ tt_status tt_recipe_check(const tt_recipe *recipe, tt_error *error)
     for (int i = 0; i < TT_RECIPE_MAP_COUNT; i++) {
         TT_TRY(check_map(recipe, (tt_recipe_map_kind)i, error));
     }
+    TT_TRY(check_embedding(recipe, error));
     TT_TRY(check_ranks_train(recipe, error));
     if (recipe->phase_count == 0) {
         return tt_error_set(error, TT_INVALID_INPUT,

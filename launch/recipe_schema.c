@@ -10,6 +10,7 @@ static const char *const preset_names[] = {"none",      "small",      "six_encod
 static const char *const position_names[] = {"normal", "sinusoidal", "neighbours", NULL};
 static const char *const activation_names[] = {"gelu", "gelu_tanh", NULL};
 static const char *const form_names[] = {"dense", "tensor_train", NULL};
+static const char *const embedding_form_names[] = {"dense", "tensor_train_matrix", NULL};
 static const char *const optimizer_names[] = {"adamw", "lamb", NULL};
 static const char *const task_names[] = {"none", "mnli", NULL};
 static const char *const decay_names[] = {"linear", "polynomial", "constant", NULL};
@@ -121,6 +122,22 @@ static const tt_recipe_field map_fields[] = {
     END,
 };
 
+static const tt_recipe_field embedding_fields[] = {
+    CHOICE(tt_recipe_embedding, form, TT_RECIPE_EMBEDDING_DENSE, embedding_form_names,
+           "how the table is stored"),
+    INTEGER(tt_recipe_embedding, order, 0, 0, TT_RECIPE_MODES,
+            "cores when modes are chosen automatically; 0: automatic"),
+    INTEGERS(tt_recipe_embedding, vocabulary_modes, vocabulary_mode_count, TT_RECIPE_MODES,
+             "sizes whose product is at least the vocabulary; empty: automatic"),
+    INTEGERS(tt_recipe_embedding, hidden_modes, hidden_mode_count, TT_RECIPE_MODES,
+             "as many factors of the width; empty: automatic"),
+    INTEGERS(tt_recipe_embedding, ranks, rank_count, TT_RECIPE_RANKS,
+             "inner ranks; empty: from rank"),
+    INTEGER(tt_recipe_embedding, rank, 0, 0, LARGEST, "cap on every inner rank; 0: as above"),
+    BOOLEAN(tt_recipe_embedding, tied, true, "the masked-language-model head uses it too"),
+    END,
+};
+
 static const tt_recipe_field tensor_train_fields[] = {
     CHOICE(tt_recipe_tensor_train, form, TT_RECIPE_DENSE, form_names,
            "of the maps below that do not say otherwise; so order, rank, compression"),
@@ -138,6 +155,7 @@ static const tt_recipe_field tensor_train_fields[] = {
     MAP("output", TT_RECIPE_OUTPUT, "inner to hidden"),
     MAP("pooler", TT_RECIPE_POOLER, "before the next-sentence head"),
     MAP("transform", TT_RECIPE_TRANSFORM, "in the masked-language-model head"),
+    SECTION(tt_recipe_tensor_train, embedding, embedding_fields, "word embeddings"),
     END,
 };
 
