@@ -1,6 +1,8 @@
-/* The product's BERT with every map a tensor train, heads included, against the double-precision
- * model: both losses and every gradient, in every form of the encoder's blocks. The parameters are
- * what the product draws; the batch is that of the project's own BERT file. */
+/* The product's BERT with every map a tensor train, heads included, and its word table, which is
+ * the decoder too, a tensor-train matrix, against the double-precision model: both losses and every
+ * gradient, in every form of the encoder's blocks. The parameters are what the product draws; the
+ * batch is that of the project's own BERT file. The double-precision model has a dense word table:
+ * it is assembled from the cores, and its gradient taken back into them. */
 #include "tests/reference/reference_run.h"
 
 #include <setjmp.h>
@@ -13,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define WORDS "bert.embeddings.word_embeddings"
 #define BATCH_FILE TTRAIN_SOURCE_DIR "/tests/reference/data/bert_pretraining_own.h5"
 
 static tt_linear_form train_form(int64_t inputs, int64_t outputs, int order, int64_t rank)
@@ -98,6 +101,61 @@ static void same_name(const char *name, char *model_name, size_t size)
     snprintf(model_name, size, "%s", name);
 }
 
+/* A tensor-train matrix has no dense table to compare. */
+static void same_name_but_table(const char *name, char *model_name, size_t size)
+{
+    snprintf(model_name, size, "%s", strcmp(name, WORDS ".weight") == 0 ? "" : name);
+}
+
+static tt_double_train_matrix word_matrix(const tt_double_tensors *tensors,
+                                          const tt_configuration *configuration)
+{
+    const tt_train_matrix_shape *shape = &configuration->embedding.shape;
+    tt_double_train_matrix matrix = {.order = shape->order,
+                                     .threshold = (double)configuration->threshold};
+    matrix.ranks[shape->order] = 1;
+    for (int k = 0; k < shape->order; k++) {
+        tt_double_tensor *core = tt_double_tensors_get(tensors, WORDS ".core_%d", k + 1);
+        const int64_t extent[] = {shape->ranks[k], shape->rows[k], shape->columns[k],
+                                  shape->ranks[k + 1]};
+        assert_int_equal(core->shape.dimensions, 4);
+        assert_memory_equal(core->shape.extent, extent, sizeof(extent));
+        matrix.rows[k] = shape->rows[k];
+        matrix.columns[k] = shape->columns[k];
+        matrix.ranks[k] = shape->ranks[k];
+        matrix.cores[k] = core->values;
+        matrix.core_gradients[k] = core->gradients;
+        if (k + 1 < shape->order) {
+            tt_double_tensor *diagonal =
+                tt_double_tensors_get(tensors, WORDS ".rank_diagonal_%d", k + 1);
+            matrix.diagonals[k] = diagonal->values;
+            matrix.diagonal_gradients[k] = diagonal->gradients;
+        }
+    }
+    return matrix;
+}
+
+static void assemble_words(tt_double_tensors *tensors, const tt_configuration *configuration)
+{
+    tt_double_train_matrix matrix = word_matrix(tensors, configuration);
+    int64_t rows = configuration->vocabulary_size, width = configuration->hidden_size;
+    tt_reference_shape shape = {.dimensions = 2, .extent = {rows, width}, .count = rows * width};
+    tt_double_tensor *table = tt_double_tensors_add(tensors, WORDS ".weight", &shape);
+    for (int64_t i = 0; i < rows; i++) {
+        tt_double_train_matrix_row(&matrix, i, table->values + i * width);
+    }
+}
+
+static void contract_words(const tt_double_tensors *tensors, const tt_configuration *configuration)
+{
+    tt_double_train_matrix matrix = word_matrix(tensors, configuration);
+    const tt_double_tensor *table = tt_double_tensors_get(tensors, WORDS ".weight");
+    for (int64_t i = 0; i < configuration->vocabulary_size; i++) {
+        tt_double_train_matrix_gradient(&matrix, i,
+                                        table->gradients + i * configuration->hidden_size);
+    }
+}
+
 static void compare(const tt_configuration *configuration, const tt_double_batch *batch,
                     tt_form_choice form, const char *name)
 {
@@ -116,11 +174,18 @@ static void compare(const tt_configuration *configuration, const tt_double_batch
 
     tt_double_result result;
     tt_double_tensors tensors = copy_parameters(&model);
+    bool matrix = configuration->embedding.form == TT_TENSOR_TRAIN;
+    if (matrix) {
+        assemble_words(&tensors, configuration);
+    }
     tt_double_model double_model = {.parameters = &tensors,
                                     .heads = configuration->heads,
                                     .epsilon = (double)configuration->layer_norm_epsilon,
                                     .threshold = (double)configuration->threshold};
     tt_double_model_bert(&double_model, batch, &result);
+    if (matrix) {
+        contract_words(&tensors, configuration);
+    }
     double masked = tt_run_masked_loss(&model, &run);
     double sentence = tt_run_sentence_loss(&model, &run);
     tt_reference_check check;
@@ -133,7 +198,7 @@ static void compare(const tt_configuration *configuration, const tt_double_batch
         tensors.items[i]->values = tensors.items[i]->gradients;
         tensors.items[i]->gradients = values;
     }
-    tt_run_compare_gradients(&model, &tensors, same_name, &check);
+    tt_run_compare_gradients(&model, &tensors, matrix ? same_name_but_table : same_name, &check);
     tt_double_result_free(&result);
     tt_double_tensors_free(&tensors);
     tt_run_batch_free(&run);
@@ -156,6 +221,17 @@ static void test_tensor_train_bert(void **state)
     configuration.maps[TT_MAP_ATTENTION].form = TT_DENSE;
     configuration.maps[TT_MAP_OUTPUT].form = TT_DENSE;
     compare(&configuration, &batch, TT_FORM_BY_COST, "BERT, half of its maps dense");
+    static const char *const names[] = {"two cores", "three cores", "four cores", "five cores"};
+    configuration.embedding.form = TT_TENSOR_TRAIN;
+    for (int order = 2; order <= 4; order++) {
+        tt_suite_succeed(tt_train_matrix_shape_choose(configuration.vocabulary_size, 24, order, 6,
+                                                      &configuration.embedding.shape, &error),
+                         &error);
+        compare(&configuration, &batch, TT_FORM_BY_COST, names[order - 2]);
+    }
+    configuration.embedding.shape =
+        (tt_train_matrix_shape){5, {3, 1, 5, 2, 7}, {1, 4, 3, 1, 2}, {1, 3, 7, 9, 5, 1}};
+    compare(&configuration, &batch, TT_FORM_BY_COST, names[3]);
     tt_double_batch_free(&batch);
     tt_reference_close(&file);
 }
