@@ -424,7 +424,8 @@ typedef struct tt_ops {
     /* Between the all-reduce and gradient_check: turns the gradients of the loss into those of the
      * step's rank objective (core/rank.h), writes the record and `holds`. Where a late stage
      * stops at its target, entries that an update has held at tt_least_kept are set to 0, with
-     * their moments, in the order of `entries`, until the size is at the target. */
+     * their moments, in the order of `entries`, at most one a link, until the size is at the
+     * target; never a link's last one where the size would be below the target then. */
     void (*rank_objective)(tt_device *device, const tt_rank_terms *terms);
     size_t (*rank_objective_workspace)(tt_device *device, int link_count);
 

@@ -27,11 +27,11 @@
  * entry.
  *
  * A late stage that stops at its target prunes no further than that: as long as it lasts, updates
- * hold entries just above the threshold (tt_step_state.holds), the objective sets those held ones
- * to 0 one by one until S is at S0 (the highest places of all links first, so that links shrink
- * evenly), and from then on it takes the loss's branch, and s^ and p have no gradient. So however
- * many entries come down in one step, S ends less than one slice below S0. One that does not stop
- * is the formula to the letter. */
+ * hold entries just above the threshold (tt_step_state.holds), and the objective sets held ones to
+ * 0, at most one a link and step, until S is at S0; then it takes the loss's branch, and s^ and p
+ * have no gradient. A link's last entry, with which its tensor goes, stays where S would be below
+ * S0 without. So links that come down together shrink evenly, and S ends less than one slice below
+ * S0. A stage that does not stop is the formula to the letter. */
 #ifndef TT_CORE_RANK_H
 #define TT_CORE_RANK_H
 

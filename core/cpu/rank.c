@@ -67,7 +67,29 @@ static double tt_whole_size(const tt_rank_terms *terms, const tt_link_sums *sums
     return size;
 }
 
-/* Sets held entries to 0 until the size is at the target. Returns how many. */
+/* Sets a held entry to 0, and with it the link's number of held entries, as one is enough for a
+ * step. False where it stays, because without it the tensor would be gone and the size below the
+ * target. `size` is the size of all. */
+static bool tt_prune_entry(const tt_rank_terms *terms, const tt_rank_entry *entry,
+                           tt_link_sums *sums, double *size)
+{
+    const tt_rank_link *link = &terms->links[entry->link];
+    const tt_rank_tensor *tensor = &terms->tensors[link->tensor];
+    tt_link_sums *link_sums = &sums[entry->link];
+    double before = tt_tensor_size(terms, tensor, sums, false);
+    if (link_sums->count == 1.0 && *size - before < terms->settings->target) {
+        return false;
+    }
+    link_sums->sum -= link->values[entry->place];
+    link_sums->count -= 1.0;
+    link_sums->held = 0;
+    link->values[entry->place] = 0.0f;
+    link->first_moment[entry->place] = link->second_moment[entry->place] = 0.0f;
+    *size += tt_tensor_size(terms, tensor, sums, false) - before;
+    return true;
+}
+
+/* Prunes until the size is at the target. Returns how many entries. */
 static int32_t tt_prune_to_target(const tt_rank_terms *terms, tt_link_sums *sums)
 {
     double size = tt_whole_size(terms, sums, false), target = terms->settings->target;
@@ -76,18 +98,11 @@ static int32_t tt_prune_to_target(const tt_rank_terms *terms, tt_link_sums *sums
     for (int64_t i = 0; i < terms->entry_count && size > target; i++) {
         const tt_rank_entry *entry = &terms->entries[i];
         const tt_rank_link *link = &terms->links[entry->link];
-        const tt_rank_tensor *tensor = &terms->tensors[link->tensor];
         float value = link->values[entry->place];
-        if (!(value > terms->threshold && value <= least) || tt_is_removed(tensor, sums)) {
-            continue;
+        bool held = value > terms->threshold && value <= least && sums[entry->link].held > 0;
+        if (held && !tt_is_removed(&terms->tensors[link->tensor], sums)) {
+            pruned += tt_prune_entry(terms, entry, sums, &size);
         }
-        double before = tt_tensor_size(terms, tensor, sums, false);
-        link->values[entry->place] = 0.0f;
-        link->first_moment[entry->place] = link->second_moment[entry->place] = 0.0f;
-        sums[entry->link].sum -= value;
-        sums[entry->link].count -= 1.0;
-        size += tt_tensor_size(terms, tensor, sums, false) - before;
-        pruned++;
     }
     return pruned;
 }

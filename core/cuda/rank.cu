@@ -119,18 +119,23 @@ static __device__ __forceinline__ bool tt_is_held(const tt_rank_terms &terms, in
     return value > terms.threshold && value <= least;
 }
 
+/* Sets a held entry to 0, and with it the link's number of held entries, as one is enough for a
+ * step; but for one without which the tensor would be gone and the size below the target. */
 static __device__ __forceinline__ void tt_prune_entry(const tt_rank_terms &terms, int64_t number,
                                                       tt_rank_sums *sums, tt_rank_board &board)
 {
     tt_rank_entry entry = terms.entries[number];
     tt_rank_link link = terms.links[entry.link];
     tt_rank_tensor tensor = terms.tensors[link.tensor];
-    if (tt_is_removed(tensor, sums)) {
+    double before = tt_tensor_size(terms.cores, tensor, sums, false),
+           count = sums[entry.link].count;
+    if (sums[entry.link].held == 0.0 || tt_is_removed(tensor, sums) ||
+        (count == 1.0 && board.size - before < terms.settings->target)) {
         return;
     }
-    double before = tt_tensor_size(terms.cores, tensor, sums, false);
     sums[entry.link].sum -= link.values[entry.place];
-    sums[entry.link].count -= 1.0;
+    sums[entry.link].count = count - 1.0;
+    sums[entry.link].held = 0.0;
     link.values[entry.place] = 0.0f;
     link.first_moment[entry.place] = 0.0f;
     link.second_moment[entry.place] = 0.0f;
@@ -138,7 +143,7 @@ static __device__ __forceinline__ void tt_prune_entry(const tt_rank_terms &terms
     board.pruned++;
 }
 
-/* Sets held entries to 0, in the order of `entries`, until the size is at the target. */
+/* Prunes, in the order of `entries`, until the size is at the target. */
 static __device__ __forceinline__ void tt_prune_to_target(const tt_rank_terms &terms, float least,
                                                           tt_rank_sums *sums, tt_rank_board &board)
 {
