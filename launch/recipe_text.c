@@ -82,7 +82,7 @@ static void write_section(FILE *stream, const tt_recipe_field *fields, const voi
             write_section(stream, field->fields, value, indent + 2, false);
         } else if (field->kind == TT_FIELD_SECTIONS) {
             uint64_t count = *(const uint64_t *)((const char *)section + field->count_offset);
-            fputc('\n', stream);
+            fputs(count > 0 ? "\n" : " []\n", stream);
             for (uint64_t i = 0; i < count; i++) {
                 fprintf(stream, "%*s- ", indent + 2, "");
                 write_section(stream, field->fields, value + i * field->entry_size, indent + 4,

@@ -338,6 +338,100 @@ static void test_device_and_precision(void **state)
                          "precision: expected f32 with device cpu, found tf32");
 }
 
+static const char trains[] = "tensor_train: {form: tensor_train, rank: 4}\n";
+
+static void refuse_stages(const char *stages, const char *fragment)
+{
+    char text[1024];
+    snprintf(text, sizeof text, "%sstages: %s\n", trains, stages);
+    refuse_after_minimal(text, fragment);
+}
+
+static void test_stages(void **state)
+{
+    (void)state;
+    char whole[2048];
+    accept(minimal);
+    assert_int_equal(recipe.stage_count, 0);
+    assert_int_equal(recipe.rank.objective, TT_RECIPE_PAPER);
+    assert_int_equal(recipe.rank.compaction_interval, 0);
+    snprintf(
+        whole, sizeof whole,
+        "%s%srank: {objective: reference, compaction_interval: 50}\n"
+        "stages:\n"
+        "  - {epochs: 1.5, gamma: 0.2, beta: 1e-5}\n"
+        "  - {name: half, kind: late, steps: 20, target_loss: 0.8, target_ratio: 0.5, rho: 0.3,\n"
+        "     w1: 2, w2: 3, stop_at_target: false}\n"
+        "  - {kind: late, steps: 1, target_loss: 1, target_parameters: 70000}\n",
+        minimal, trains);
+    accept(whole);
+    assert_int_equal(recipe.rank.objective, TT_RECIPE_REFERENCE);
+    assert_int_equal(recipe.rank.compaction_interval, 50);
+    assert_int_equal(recipe.stage_count, 3);
+    const tt_recipe_stage *stages = recipe.stages;
+    assert_int_equal(stages[0].kind, TT_RECIPE_EARLY);
+    assert_string_equal(stages[0].name, "early");
+    assert_true(stages[0].epochs == 1.5 && stages[0].steps == 0 && stages[0].gamma == 0.2);
+    assert_true(stages[0].beta == 1e-5 && stages[1].beta == 0 && stages[1].gamma == 0.01);
+    assert_string_equal(stages[1].name, "half");
+    assert_int_equal(stages[1].kind, TT_RECIPE_LATE);
+    assert_true(stages[1].rho == 0.3 && stages[1].w1 == 2 && stages[1].w2 == 3);
+    assert_false(stages[1].stop_at_target);
+    assert_string_equal(stages[2].name, "late");
+    assert_true(stages[2].stop_at_target && stages[2].target_parameters == 70000);
+    assert_true(stages[2].rho == 0.1 && stages[2].w1 == 1 && stages[2].w2 == 1);
+    char *text = tt_recipe_text(&recipe);
+    accept(text);
+    assert_int_equal(recipe.stage_count, 3);
+    assert_true(recipe.stages[1].target_ratio == 0.5);
+    free(text);
+    tt_recipe_dense_twin(&recipe, &again);
+    assert_int_equal(again.stage_count, 0);
+    assert_int_equal(again.rank.compaction_interval, 0);
+}
+
+static void test_stages_that_make_no_sense(void **state)
+{
+    (void)state;
+    refuse_stages("[{kind: early}]", "stages.0: expected steps or epochs above 0, found a stage "
+                                     "with no steps");
+    refuse_stages("[{steps: 5}, {steps: 0}]", "stages.1: expected steps or epochs above 0");
+    refuse_stages("[{steps: 3, epochs: 1}]", "stages.0: expected steps or epochs, found both");
+    refuse_stages("[{steps: -3}]", "stages.0.steps: expected an integer from 0");
+    refuse_stages("[{steps: 3, gamma: -1}]", "stages.0.gamma: expected a number from 0");
+    refuse_stages("[{kind: middle, steps: 3}]", "stages.0.kind: expected one of early, late");
+    refuse_stages("[{steps: 3, tagret_loss: 1}]", "did you mean target_loss?");
+    refuse_stages("[{kind: late, steps: 3, target_ratio: 0.5}]",
+                  "stages.0.target_loss: a late stage needs a loss above 0");
+    refuse_stages("[{kind: late, steps: 3, target_loss: .nan, target_ratio: 0.5}]",
+                  "stages.0.target_loss: expected a number from 0 to 1000000, found '.nan'");
+    refuse_stages("[{kind: late, steps: 3, target_loss: inf, target_ratio: 0.5}]",
+                  "stages.0.target_loss: expected a number from 0 to 1000000, found 'inf'");
+    refuse_stages("[{kind: late, steps: 3, target_loss: nan, target_ratio: 0.5}]",
+                  "stages.0.target_loss: expected a number from 0 to 1000000, found 'nan'");
+    refuse_stages("[{kind: late, steps: 3, target_loss: 1, target_ratio: -0.1}]",
+                  "stages.0.target_ratio: expected a number from 0 to 1");
+    refuse_stages(
+        "[{kind: late, steps: 3, target_loss: 1, target_ratio: 0}]",
+        "stages.0.target_ratio: a late stage needs a size to reach above 0, which is that "
+        "of a model with every map removed");
+    refuse_stages("[{kind: late, steps: 3, target_loss: 1, target_ratio: 1.01}]",
+                  "stages.0.target_ratio: expected a number from 0 to 1");
+    refuse_stages("[{kind: late, steps: 3, target_loss: 1, target_ratio: 0.5, "
+                  "target_parameters: 8}]",
+                  "stages.0: expected target_ratio or target_parameters, found both");
+    refuse_after_minimal("tensor_train: {form: tensor_train, rank: 4, threshold: 0}\n",
+                         "tensor_train.threshold: expected a number above 0");
+    refuse_after_minimal("tensor_train: {form: tensor_train, rank: 4, threshold: -0.01}\n",
+                         "tensor_train.threshold: expected a number above 0");
+    refuse_after_minimal("stages: [{steps: 5}]\n",
+                         "stages: expected a recipe with tensor-train maps");
+    refuse_after_minimal("rank: {compaction_interval: 5}\n",
+                         "rank.compaction_interval: expected a recipe with tensor-train maps");
+    refuse_override("rank.objective=papers", "did you mean paper?");
+    refuse_override("rank.compaction_interval=-1", "rank.compaction_interval: expected an integer");
+}
+
 static void test_round_trip(void **state)
 {
     (void)state;
@@ -407,6 +501,8 @@ int main(void)
         cmocka_unit_test(test_overrides),
         cmocka_unit_test(test_later_overrides_win),
         cmocka_unit_test(test_device_and_precision),
+        cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_stages_that_make_no_sense),
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_files_that_are_none),
     };
