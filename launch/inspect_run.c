@@ -15,6 +15,7 @@ enum { TT_METRICS_LIMIT = 1 << 30 }; /* bytes read at most */
 typedef struct {
     const char *path;
     json_t *phases, *validation; /* tables; the last entry is that of the present phase */
+    json_t *compactions;         /* a table, each with the ranks of all layers */
     json_t *last;                /* the newest record, owned */
     double tokens, seconds;      /* of the present phase */
     json_int_t earlier_tokens;   /* of the whole run at the record before */
@@ -105,6 +106,25 @@ static void add_record(run_summary *run, json_t *record)
     run->last = json_incref(record);
 }
 
+/* Parameters and trains that were left, and how many of those were removed. */
+static void add_compaction(run_summary *run, const json_t *record)
+{
+    const json_t *compaction = json_object_get(record, "compaction"), *list;
+    json_t *ranks = json_object_get(compaction, "ranks"), *entry = json_object();
+    json_int_t removed = 0;
+    const char *name;
+    json_object_foreach(ranks, name, list)
+    {
+        const json_t *inner = json_array_get(list, 1);
+        removed += inner != NULL && json_integer_value(inner) == 0;
+    }
+    copy(entry, "step", record, "step");
+    copy(entry, "parameters", compaction, "parameters");
+    json_object_set_new(entry, "tensor_trains", json_integer((json_int_t)json_object_size(ranks)));
+    json_object_set_new(entry, "removed", json_integer(removed));
+    json_array_append_new(run->compactions, entry);
+}
+
 /* A line that a killed run left in part ends the file; any other must be a record. */
 static tt_status read_records(run_summary *run, const char *text, size_t length, tt_error *error)
 {
@@ -117,9 +137,12 @@ static tt_status read_records(run_summary *run, const char *text, size_t length,
         line++;
         size_t used = (size_t)(end - text);
         json_t *record = json_loadb(text, used, JSON_REJECT_DUPLICATES, NULL);
+        bool compacts = json_is_object(json_object_get(record, "compaction"));
         bool valid = json_is_integer(json_object_get(record, "step")) &&
-                     json_is_string(json_object_get(record, "phase"));
-        if (valid) {
+                     (compacts || json_is_string(json_object_get(record, "phase")));
+        if (valid && compacts) {
+            add_compaction(run, record);
+        } else if (valid) {
             add_record(run, record);
         }
         json_decref(record);
@@ -174,6 +197,7 @@ static tt_status run_json(const char *folder, run_summary *run, json_t **report,
     json_object_set_new(made, "metrics", json_string(run->path));
     json_object_set(made, "phases", run->phases);
     json_object_set(made, "validation", run->validation);
+    json_object_set(made, "ranks", run->compactions);
     *report = made;
     return TT_OK;
 }
@@ -185,7 +209,10 @@ tt_status tt_inspect_run(const char *path, json_t **report, tt_error *error)
     void *text;
     size_t length;
     TT_TRY(tt_file_read(metrics, TT_METRICS_LIMIT, &text, &length, error));
-    run_summary run = {.path = metrics, .phases = json_array(), .validation = json_array()};
+    run_summary run = {.path = metrics,
+                       .phases = json_array(),
+                       .validation = json_array(),
+                       .compactions = json_array()};
     tt_status status = read_records(&run, text, length, error);
     free(text);
     if (status == TT_OK) {
@@ -193,6 +220,7 @@ tt_status tt_inspect_run(const char *path, json_t **report, tt_error *error)
     }
     json_decref(run.phases);
     json_decref(run.validation);
+    json_decref(run.compactions);
     json_decref(run.last);
     return status;
 }

@@ -203,10 +203,8 @@ static tt_status read_checkpoint(tt_trainer *trainer, const char *path,
     return tt_checkpoint_load(path, &trainer->run->model.parameters, true, error);
 }
 
-static tt_status read_initial_weights(const tt_trainer *trainer, tt_error *error)
+static tt_status read_initial_weights(const tt_trainer *trainer, const char *path, tt_error *error)
 {
-    const char *path = trainer->run->recipe.initialize;
-    TT_TRY(tt_checkpoint_verify(path, error));
     const tt_parameters *parameters = &trainer->run->model.parameters;
     int kept = 0;
     TT_TRY(trainer->run->recipe.task.kind != TT_TASK_NONE
@@ -221,35 +219,33 @@ static tt_status read_initial_weights(const tt_trainer *trainer, tt_error *error
     return TT_OK;
 }
 
-/* Where the run starts: from a checkpoint, from another's weights, or afresh. Rank 0 looks. */
-static tt_status choose_start(tt_trainer *trainer, const pretrain_options *options, tt_error *error)
-{
+/* Where a run starts: from a checkpoint, from the weights of one, or, without path, afresh. */
+typedef struct {
     char path[TT_CHECKPOINT_PATH];
+    bool resumes;
+} run_start;
+
+/* Rank 0 looks. */
+static tt_status choose_start(const tt_trainer *trainer, const pretrain_options *options,
+                              run_start *start, tt_error *error)
+{
     TT_TRY(check_output(trainer, options->resume, error));
-    TT_TRY(choose_checkpoint(trainer, options, path, error));
-    if (path[0]) {
-        return read_checkpoint(trainer, path, options, error);
+    TT_TRY(choose_checkpoint(trainer, options, start->path, error));
+    start->resumes = start->path[0] != '\0';
+    if (!start->resumes && trainer->run->recipe.initialize[0]) {
+        snprintf(start->path, sizeof start->path, "%s", trainer->run->recipe.initialize);
+        return tt_checkpoint_verify(start->path, error);
     }
-    return trainer->run->recipe.initialize[0] ? read_initial_weights(trainer, error) : TT_OK;
+    return TT_OK;
 }
 
-/* Names and shapes of all tensor trains, for the checkpoint's table. */
-static tt_status list_layers(tt_trainer *trainer, tt_error *error)
+static tt_status read_start(tt_trainer *trainer, const pretrain_options *options,
+                            const run_start *start, tt_error *error)
 {
-    const tt_model *model = &trainer->run->model;
-    int count = model->trains.count;
-    trainer->state.layers = calloc((size_t)count + 1, sizeof *trainer->state.layers);
-    if (!trainer->state.layers) {
-        return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for the table of layers");
+    if (start->resumes) {
+        return read_checkpoint(trainer, start->path, options, error);
     }
-    for (int i = 0; i < count; i++) {
-        tt_checkpoint_layer *layer = &trainer->state.layers[i];
-        const char *core = model->parameters.items[model->trains.trains[i].cores[0]].name;
-        snprintf(layer->name, sizeof layer->name, "%.*s", (int)(strrchr(core, '.') - core), core);
-        layer->shape = model->trains.trains[i].shape;
-    }
-    trainer->state.layer_count = count;
-    return TT_OK;
+    return start->path[0] ? read_initial_weights(trainer, start->path, error) : TT_OK;
 }
 
 static tt_status start_state(tt_trainer *trainer, tt_error *error)
@@ -267,7 +263,7 @@ static tt_status start_state(tt_trainer *trainer, tt_error *error)
     if (!trainer->state.recipe) {
         return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for the recipe's text");
     }
-    return list_layers(trainer, error);
+    return tt_trainer_list_layers(trainer, error);
 }
 
 static void announce_run(const tt_trainer *trainer, const char *hosts)
@@ -287,12 +283,15 @@ static void announce_run(const tt_trainer *trainer, const char *hosts)
             run->world.size > 1 ? hosts : run->world.host, device);
 }
 
-static tt_status build(tt_trainer *trainer, tt_error *error)
+static tt_status build(tt_trainer *trainer, const run_start *start, tt_error *error)
 {
     tt_run *run = trainer->run;
     TT_TRY(tt_run_read_vocabulary(run, error));
-    TT_TRY(tt_run_build_model(run, true, error));
-    return start_state(trainer, error);
+    tt_status status = tt_run_build_model(run, true, error);
+    if (status == TT_INVALID_INPUT && start->path[0]) {
+        return tt_error_prefix(error, "%s", start->path);
+    }
+    return status == TT_OK ? start_state(trainer, error) : status;
 }
 
 static tt_status check_command(const tt_recipe *recipe, const training_command *command,
@@ -316,16 +315,20 @@ static tt_status set_up(tt_trainer *trainer, char **arguments, int count,
     const tt_world *world = &run->world;
     bool writes = world->rank == 0 && !options->check_only;
     char hosts[1024];
+    run_start start = {.resumes = false};
     TT_TRY(tt_run_read_recipe(run, arguments[0], arguments + 1, count - 1, error));
     TT_TRY(tt_world_agree(world, check_command(&run->recipe, options->command, error), error));
     TT_TRY(tt_world_agree(world, tt_run_open_device(run, error), error));
     TT_TRY(tt_run_connect(run, error));
-    TT_TRY(tt_world_agree(world, build(trainer, error), error));
-    TT_TRY(tt_world_same(world, "the number of parameters", (uint64_t)run->model.parameters.total,
-                         error));
     join_path(trainer->checkpoints, run->recipe.output, "checkpoints");
     join_path(trainer->metrics_path, run->recipe.output, "metrics.jsonl");
-    tt_status status = writes ? choose_start(trainer, options, error) : TT_OK;
+    tt_status status = writes ? choose_start(trainer, options, &start, error) : TT_OK;
+    TT_TRY(tt_world_share(world, status, error));
+    TT_TRY(tt_run_take_shapes(run, start.path, error));
+    TT_TRY(tt_world_agree(world, build(trainer, &start, error), error));
+    TT_TRY(tt_world_same(world, "the number of parameters", (uint64_t)run->model.parameters.total,
+                         error));
+    status = writes ? read_start(trainer, options, &start, error) : TT_OK;
     TT_TRY(tt_world_share(world, status, error));
     share_state(trainer);
     TT_TRY(tt_trainer_check_shards(trainer, error));

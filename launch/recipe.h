@@ -166,7 +166,8 @@ typedef enum { TT_RECIPE_PAPER, TT_RECIPE_REFERENCE } tt_recipe_objective;
 
 typedef struct {
     tt_recipe_objective objective;
-    int64_t compaction_interval; /* steps from one cutting of zero slices to the next; 0: never */
+    int64_t compaction_interval; /* steps from one cutting of zero slices to the next; 0: at the end
+                                    of a run with stages only */
 } tt_recipe_rank;
 
 typedef enum { TT_RECIPE_EARLY, TT_RECIPE_LATE } tt_recipe_stage_kind;

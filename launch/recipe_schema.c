@@ -216,7 +216,7 @@ static const tt_recipe_field rank_fields[] = {
     CHOICE(tt_recipe_rank, objective, TT_RECIPE_PAPER, objective_names,
            "what stages minimise: sizes as in the paper, or the mean diagonal entry"),
     INTEGER(tt_recipe_rank, compaction_interval, 0, 0, 1e9,
-            "steps between cuts of zero slices; 0: never"),
+            "steps between cuts of zero slices; 0: at the end of a run with stages only"),
     END,
 };
 

@@ -65,7 +65,7 @@ static void announce_phase(const tt_trainer *trainer)
             run->device->threads > 1 ? "s" : "");
 }
 
-static tt_status create_step(tt_trainer *trainer, tt_error *error)
+tt_status tt_trainer_create_step(tt_trainer *trainer, tt_error *error)
 {
     const tt_recipe_phase *phase = phase_of(trainer);
     tt_run *run = trainer->run;
@@ -88,6 +88,7 @@ static tt_status create_step(tt_trainer *trainer, tt_error *error)
         return tt_memory_hint_step(run, (int)trainer->state.phase, sizes.micro_batch, error);
     }
     trainer->step.captures = trainer->step.captures && run->recipe.graph == TT_RECIPE_GRAPH_ON;
+    trainer->step.watchdog = trainer->watchdog;
     if (run->recipe.stage_count > 0) {
         return tt_world_agree(&run->world, tt_step_train_ranks(&trainer->step, error), error);
     }
@@ -109,9 +110,8 @@ static tt_status begin_phase(tt_trainer *trainer, tt_error *error)
     trainer->state.data_fingerprint = fingerprint;
     trainer->unigram_entropy = NAN;
     trainer->loss_watch = (tt_loss_watch){0};
-    TT_TRY(create_step(trainer, error));
+    TT_TRY(tt_trainer_create_step(trainer, error));
     trainer->unread = false;
-    trainer->step.watchdog = trainer->watchdog;
     if (is_first_rank(trainer)) {
         announce_phase(trainer);
     }
@@ -311,7 +311,9 @@ static tt_status log_step(tt_trainer *trainer, const tt_step_result *result, tt_
     tt_status status = TT_OK;
     if (is_first_rank(trainer)) {
         tt_progress_update(&trainer->progress, &record, logs);
-        status = logs ? tt_metrics_write(trainer->metrics, &record, error) : TT_OK;
+        status = logs ? tt_trainer_note_ranks(trainer, error) : TT_OK;
+        status =
+            logs && status == TT_OK ? tt_metrics_write(trainer->metrics, &record, error) : status;
     }
     if (logs) {
         trainer->interval_seconds = trainer->interval_wait = 0;
@@ -355,7 +357,8 @@ static bool runs_ahead(const tt_trainer *trainer, bool stopped)
     bool validates = trainer->validation_paths.count > 0 &&
                      due(trainer->run->recipe.validation.interval, trainer);
     return trainer->run->device->captures && state->phase_step > 1 &&
-           state->skipped_in_a_row == 0 && !validates && !saves(trainer, stopped);
+           state->skipped_in_a_row == 0 && !validates && !saves(trainer, stopped) &&
+           !tt_trainer_compacts(trainer);
 }
 
 /* What follows from a step's result. `alone`: the device has not been given the next step. */
@@ -416,6 +419,9 @@ static tt_status advance(tt_trainer *trainer, bool *stopped, tt_error *error)
     }
     tt_step_result result = tt_step_read(&trainer->step);
     TT_TRY(take_result(trainer, &result, true, error));
+    if (tt_trainer_compacts(trainer)) {
+        TT_TRY(tt_trainer_compact(trainer, error));
+    }
     if (!saves(trainer, *stopped)) {
         return TT_OK;
     }
@@ -438,6 +444,7 @@ tt_status tt_trainer_run(tt_trainer *trainer, tt_trainer_end *end, tt_error *err
 {
     const tt_world *world = &trainer->run->world;
     trainer->started = tt_clock_seconds();
+    trainer->first_step = trainer->state.step;
     TT_TRY(tt_world_agree(world, tt_watchdog_start(world, &trainer->watchdog, error), error));
     int64_t phases = (int64_t)trainer->run->recipe.phase_count;
     bool stopped = false;

@@ -29,8 +29,9 @@ typedef struct {
     tt_metrics *metrics;           /* rank 0 only */
     tt_progress progress;          /* rank 0 only */
     const atomic_int *stop_signal; /* becomes not 0 when the run is asked to end */
-    bool loss_checked; /* the first step's loss was held against that of a uniform guess */
-    double started;    /* seconds: clock when the trainer began */
+    bool loss_checked;  /* the first step's loss was held against that of a uniform guess */
+    double started;     /* seconds: clock when the trainer began */
+    int64_t first_step; /* steps that had been done then */
     tt_stage_plan stages;
     tt_watchdog *watchdog; /* while tt_trainer_run runs */
 
@@ -76,6 +77,20 @@ const tt_row_source *tt_trainer_validation_source(const tt_trainer *trainer);
  * does not train for days before its last phase turns out to have no shards. Lays the stages over
  * the steps and checks their targets. All ranks call it together. */
 tt_status tt_trainer_check_shards(tt_trainer *trainer, tt_error *error);
+
+/* Names and shapes of all tensor trains, removed ones too, into the state. */
+tt_status tt_trainer_list_layers(tt_trainer *trainer, tt_error *error);
+/* On rank 0, before a line of metrics: writes the ranks of all layers to metrics.jsonl where that
+ * is still empty, as they are since the run began or was resumed. */
+tt_status tt_trainer_note_ranks(tt_trainer *trainer, tt_error *error);
+/* Whether zero slices are cut out of the model after the step that the state stands at: by
+ * rank.compaction_interval, and at the run's end where ranks were trained. */
+bool tt_trainer_compacts(const tt_trainer *trainer);
+/* Does it (models/compaction.h), notes the ranks that are left, and plans the phase's step anew.
+ * All results of earlier steps must have been read. All ranks call it together. */
+tt_status tt_trainer_compact(tt_trainer *trainer, tt_error *error);
+/* Optimizer and step of the phase, for the model as it is. */
+tt_status tt_trainer_create_step(tt_trainer *trainer, tt_error *error);
 
 /* Trains. On failure the error says why; what was saved stays. `end` says whether the last phase
  * was finished or a signal ended the run early (a checkpoint was written then). */

@@ -227,7 +227,14 @@ static UNUSED const char *metrics_path(const char *output)
     return scratch_path(name);
 }
 
-/* Whole lines of a run's metrics so far. */
+/* Whether a whole line of metrics says what ranks all layers have, not how a step went. */
+static UNUSED bool is_about_ranks(const char *line)
+{
+    const char *key = strstr(line, "\"compaction\""), *end = strchr(line, '\n');
+    return key && end && key < end;
+}
+
+/* Whole lines about steps in a run's metrics so far; those about ranks do not count. */
 static UNUSED int metrics_lines(const char *output)
 {
     const char *path = metrics_path(output);
@@ -236,8 +243,10 @@ static UNUSED int metrics_lines(const char *output)
     }
     char *text = scratch_read(path, NULL);
     int count = 0;
+    const char *line = text;
     for (const char *at = strchr(text, '\n'); at; at = strchr(at + 1, '\n')) {
-        count++;
+        count += !is_about_ranks(line);
+        line = at + 1;
     }
     free(text);
     return count;
@@ -260,15 +269,20 @@ static UNUSED bool wait_for_lines(const program *started, const char *output, in
     return true;
 }
 
-/* The metrics without what depends on the clock, from line `first` (counted from 1) on; free with
- * free(). */
+/* The metrics without what depends on the clock and without lines about ranks, from line `first`
+ * (counted from 1) on; free with free(). */
 static UNUSED char *metrics_from(const char *output, int first)
 {
     static const char timing[] = ", \"timing\": {";
     char *text = scratch_read(metrics_path(output), NULL);
     char *to = text;
     int line = 1;
+    bool begins = true;
     for (const char *from = text; *from;) {
+        if (begins && is_about_ranks(from)) {
+            from = strchr(from, '\n') + 1;
+            continue;
+        }
         if (strncmp(from, timing, sizeof timing - 1) == 0) {
             from = strchr(from, '}');
             assert_non_null(from);
@@ -279,7 +293,8 @@ static UNUSED char *metrics_from(const char *output, int first)
         if (line >= first) {
             *to++ = letter;
         }
-        line += letter == '\n';
+        begins = letter == '\n';
+        line += begins;
     }
     *to = '\0';
     return text;
