@@ -11,10 +11,10 @@
 /* The drawing in its own units; the page stretches it. */
 enum {
     WIDTH = 640,
-    HEIGHT = 300,
+    HEIGHT = 312,
     LEFT = 56,
     RIGHT = 22,
-    TOP = 24,
+    TOP = 36,
     BOTTOM = 42,
     LETTER = 7, /* about the width of one in marks */
 };
@@ -103,9 +103,12 @@ static bool make_scales(drawing *drawing)
         return false;
     }
     low[0] = low[0] > 0 && low[0] < 0.1 * high[0] ? 0 : low[0];
+    const double lowest = low[1];
     low[1] = chart->from_zero ? fmin(0, low[1]) : low[1];
     drawing->x = tt_scale_make(low[0], high[0], 6, false, chart->x_unit);
-    drawing->y = tt_scale_make(low[1], high[1], 5, true, chart->y_unit);
+    drawing->y = chart->may_span && lowest > 0 && high[1] > 20 * lowest
+                     ? tt_scale_make_logarithmic(lowest, high[1])
+                     : tt_scale_make(low[1], high[1], 5, true, chart->y_unit);
     drawing->x.from = LEFT;
     drawing->x.to = WIDTH - RIGHT;
     drawing->y.from = HEIGHT - BOTTOM;
@@ -143,21 +146,20 @@ static void put_axes(const drawing *drawing)
     char label[TT_SCALE_LABEL];
     fputs("<g class=\"grid\">", out);
     for (int i = 0; i < y->tick_count; i++) {
-        fprintf(out, "<path d=\"M%d %.1fH%d\"/>", LEFT, tt_scale_at(y, tt_scale_tick(y, i)),
-                WIDTH - RIGHT);
+        fprintf(out, "<path d=\"M%d %.1fH%d\"/>", LEFT, tt_scale_at(y, y->ticks[i]), WIDTH - RIGHT);
     }
     fprintf(out, "</g><path class=\"axis\" d=\"M%d %dH%d", LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT);
     for (int i = 0; i < x->tick_count; i++) {
-        fprintf(out, "M%.1f %dv4", tt_scale_at(x, tt_scale_tick(x, i)), HEIGHT - BOTTOM);
+        fprintf(out, "M%.1f %dv4", tt_scale_at(x, x->ticks[i]), HEIGHT - BOTTOM);
     }
     fputs("\"/><g class=\"ticks\">", out);
     for (int i = 0; i < y->tick_count; i++) {
-        double value = tt_scale_tick(y, i);
+        double value = y->ticks[i];
         fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>", LEFT - 7,
                 tt_scale_at(y, value) + 4, tt_scale_label(y, value, label));
     }
     for (int i = 0; i < x->tick_count; i++) {
-        double value = tt_scale_tick(x, i);
+        double value = x->ticks[i];
         fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>",
                 tt_scale_at(x, value), HEIGHT - BOTTOM + 17, tt_scale_label(x, value, label));
     }
@@ -186,7 +188,8 @@ static void put_marks(const drawing *drawing)
         }
         double width = LETTER * (double)strlen(label);
         if (x >= free_from && x + width < WIDTH) {
-            fprintf(drawing->out, "<text class=\"marked\" x=\"%.1f\" y=\"%d\">", x + 4, TOP + 10);
+            fprintf(drawing->out, "<text class=\"marked\" x=\"%.1f\" y=\"%d\">",
+                    x + (x > LEFT + 2 ? 0 : 2), TOP - 6);
             tt_report_escape(drawing->out, label);
             fputs("</text>", drawing->out);
             free_from = x + 4 + width;
@@ -275,7 +278,8 @@ static void put_letters(const drawing *drawing)
         y = fmax(TOP + 8, fmin(HEIGHT - BOTTOM - 2, y));
         for (int j = 0; j < count; j++) {
             if (fabs(taken[j][0] - x) < 10 && fabs(taken[j][1] - y) < 12) {
-                y = taken[j][1] + (y < taken[j][1] ? -12 : 12);
+                bool above = y < taken[j][1] || taken[j][1] + 12 > HEIGHT - BOTTOM;
+                y = taken[j][1] + (above ? -12 : 12);
             }
         }
         if (count < TT_CHART_RUNS) {
@@ -444,6 +448,7 @@ static void put_legend(FILE *out, const tt_chart *chart)
         parts = parts || strcmp(chart->series[i].part, chart->series[0].part) != 0;
     }
     if (chart->run_count == 1 && !parts) {
+        fputs("<div></div>", out);
         return;
     }
     fputs("<ul class=\"legend\">", out);
@@ -514,6 +519,7 @@ static void put_remarks(const drawing *drawing)
 {
     FILE *out = drawing->out;
     if (!drawing->smooths && drawing->outside == 0) {
+        fputs("<div></div>", out);
         return;
     }
     fputs("<p class=\"remark\">", out);
@@ -533,9 +539,9 @@ static bool put_figure(drawing *drawing)
     const char *id = drawing->chart->id;
     put_caption(drawing);
     fprintf(out,
-            "<div class=\"scroll\"><svg class=\"chart\" viewBox=\"0 0 %d %d\" role=\"img\" "
-            "aria-labelledby=\"%s-t %s-d\">",
-            WIDTH, HEIGHT, id, id);
+            "<div class=\"scroll\"><svg class=\"chart%s\" viewBox=\"0 0 %d %d\" "
+            "role=\"img\" aria-labelledby=\"%s-t %s-d\">",
+            drawing->chart->run_count > 1 ? " many" : "", WIDTH, HEIGHT, id, id);
     put_description(drawing);
     put_axes(drawing);
     put_marks(drawing);

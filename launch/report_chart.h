@@ -34,6 +34,7 @@ typedef struct {
     const char *x_label, *y_label;
     tt_chart_unit x_unit, y_unit;
     bool from_zero; /* the y axis begins at 0 */
+    bool may_span;  /* the y axis is logarithmic where values above 0 differ more than 20-fold */
     int run_count;  /* of the whole page: one needs no letters */
     tt_chart_series series[TT_CHART_SERIES];
     int series_count;

@@ -20,7 +20,7 @@ typedef struct {
     const char *id, *title, *note, *y_label;
     x_axis axis;
     tt_chart_unit unit;
-    bool from_zero, noisy, holds;
+    bool from_zero, noisy, holds, may_span;
     condition when;
     struct {
         tt_report_key key;
@@ -57,7 +57,7 @@ static const chart_kind kinds[] = {
      OVER_STEPS, TT_CHART_PERCENT, .noisy = true,
      .parts = TRAINING_AND_VALIDATION(NEXT_SENTENCE_ACCURACY)},
     {TT_REPORT_SIZES, "parameters", "Parameters", "Of the whole model, as it is stored.",
-     "parameters", OVER_STEPS, TT_CHART_NUMBER, .from_zero = true, .holds = true,
+     "parameters", OVER_STEPS, TT_CHART_NUMBER, .from_zero = true, .holds = true, .may_span = true,
      .when = WHERE_CHANGING, .parts = {{TT_REPORT_PARAMETERS, "", TT_CHART_SOLID}}},
     {TT_REPORT_SIZES, "compression", "Compression",
      "Parameters of the dense model / parameters of this one.", "times smaller", OVER_STEPS,
@@ -79,7 +79,7 @@ static const chart_kind kinds[] = {
      .parts = {{TT_REPORT_STEP_MS, "whole step", TT_CHART_SOLID},
                {TT_REPORT_DATA_WAIT_MS, "of it waiting for data", TT_CHART_DOTTED}}},
     {TT_REPORT_OPTIMIZER, "learning-rate", "Learning rate", NULL, "learning rate", OVER_STEPS,
-     TT_CHART_NUMBER, .from_zero = true,
+     TT_CHART_NUMBER, .from_zero = true, .may_span = true,
      .parts = {{TT_REPORT_LEARNING_RATE, "dense parameters", TT_CHART_SOLID},
                {TT_REPORT_CORE_LEARNING_RATE, "tensor cores", TT_CHART_DASHED},
                {TT_REPORT_DIAGONAL_LEARNING_RATE, "rank diagonals", TT_CHART_DOTTED}}},
@@ -213,6 +213,7 @@ static tt_status put_chart(FILE *out, const chart_kind *kind, const tt_report_ru
                       .x_unit = kind->axis == OVER_TIME ? TT_CHART_SECONDS : TT_CHART_NUMBER,
                       .y_unit = kind->unit,
                       .from_zero = kind->from_zero,
+                      .may_span = kind->may_span,
                       .run_count = count};
     tt_status status = TT_OK;
     for (int i = 0; i < count && status == TT_OK; i++) {

@@ -14,8 +14,8 @@ static void running_mean(const double *y, double *sums, int64_t count, int64_t r
     }
     for (int64_t i = 0; i < count; i++) {
         int64_t side = i < reach ? i : reach;
-        side = count - 1 - i < side ? count - 1 - i : side;
-        mean[i] = (sums[i + side + 1] - sums[i - side]) / (double)(2 * side + 1);
+        int64_t end = i + side < count ? i + side + 1 : count;
+        mean[i] = (sums[end] - sums[i - side]) / (double)(end - i + side);
     }
 }
 

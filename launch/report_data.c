@@ -385,7 +385,7 @@ static tt_status read_state(tt_report_run *run, tt_error *error)
     return room ? TT_OK : no_memory(path, error);
 }
 
-/* The value of the recipe's "name:", without quotes. */
+/* The value of the recipe's "name:", as ttrain writes it; an empty one leaves the folder's. */
 static void read_name(tt_report_run *run)
 {
     const char *line = run->recipe;
@@ -396,10 +396,15 @@ static void read_name(tt_report_run *run)
     if (line == NULL) {
         return;
     }
-    line += 5 + strspn(line + 5, " \"'");
-    size_t length = strcspn(line, "\n\"'");
-    if (length > 0) {
-        snprintf(run->name, sizeof run->name, "%.*s", (int)(length < 120 ? length : 120), line);
+    line += 5 + strspn(line + 5, " ");
+    const char quote = *line == '"' || *line == '\'' ? *line++ : '\n';
+    size_t used = 0;
+    while (*line != '\0' && *line != '\n' && *line != quote && used + 1 < sizeof run->name) {
+        line += *line == '\\' && quote == '"' && line[1] != '\n' && line[1] != '\0';
+        run->name[used++] = *line++;
+    }
+    if (used > 0) {
+        run->name[used] = '\0';
     }
 }
 

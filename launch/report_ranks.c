@@ -207,12 +207,11 @@ static void put_steps(const drawing *drawing)
     char label[TT_SCALE_LABEL];
     fputs("<path class=\"axis\" d=\"", out);
     for (int i = 0; i < drawing->x.tick_count; i++) {
-        fprintf(out, "M%.1f %.1fv5", tt_scale_at(&drawing->x, tt_scale_tick(&drawing->x, i)),
-                drawing->y + 3);
+        fprintf(out, "M%.1f %.1fv5", tt_scale_at(&drawing->x, drawing->x.ticks[i]), drawing->y + 3);
     }
     fputs("\"/>", out);
     for (int i = 0; i < drawing->x.tick_count; i++) {
-        double value = tt_scale_tick(&drawing->x, i);
+        double value = drawing->x.ticks[i];
         fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>",
                 tt_scale_at(&drawing->x, value), drawing->y + 20,
                 tt_scale_label(&drawing->x, value, label));
@@ -370,6 +369,8 @@ void tt_report_put_sizes(FILE *out, const tt_report_run *run)
     sum all = put_kinds(out, run);
     put_sum(out, " class=\"sum\"", "all tensor trains", &all);
     sum rest = {.size = parameters - all.size, .dense = run->dense_parameters - all.dense};
+    /* A table that is a tensor train may have more rows than there are words. */
+    rest.dense = rest.dense >= rest.size ? rest.dense : NAN;
     sum whole = {.size = parameters, .dense = run->dense_parameters};
     put_sum(out, "", "embeddings, biases and other dense parameters", &rest);
     put_sum(out, " class=\"sum\"", "whole model", &whole);

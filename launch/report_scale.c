@@ -78,37 +78,59 @@ tt_scale tt_scale_make(double low, double high, int wanted, bool widens, tt_char
     }
     double step = round_step((high - low) / scale.divisor / wanted);
     scale.places = decimals(step);
-    scale.step = step * scale.divisor;
+    step *= scale.divisor;
     if (widens) {
-        scale.low = scale.step * floor(low / scale.step + 1e-6);
-        scale.high = scale.step * ceil(high / scale.step - 1e-6);
+        scale.low = step * floor(low / step + 1e-6);
+        scale.high = step * ceil(high / step - 1e-6);
     }
-    scale.first = scale.step * ceil(scale.low / scale.step - 1e-6);
-    double ticks = floor((scale.high - scale.first) / scale.step + 1e-6) + 1;
-    scale.tick_count = ticks < TT_SCALE_TICKS ? (int)ticks : TT_SCALE_TICKS;
+    double first = ceil(scale.low / step - 1e-6), last = floor(scale.high / step + 1e-6);
+    for (double tick = first; tick <= last && scale.tick_count < TT_SCALE_TICKS; tick++) {
+        scale.ticks[scale.tick_count++] = tick == 0 ? 0 : tick * step;
+    }
+    return scale;
+}
+
+tt_scale tt_scale_make_logarithmic(double low, double high)
+{
+    int first = (int)floor(log10(low) + 1e-9), last = (int)ceil(log10(high) - 1e-9);
+    tt_scale scale = {.low = pow(10, first), .high = pow(10, last), .divisor = 1};
+    scale.logarithmic = true;
+    int every = 1 + (last - first) / TT_SCALE_TICKS;
+    for (int power = first; power <= last; power += every) {
+        scale.ticks[scale.tick_count++] = pow(10, power);
+    }
     return scale;
 }
 
 double tt_scale_at(const tt_scale *scale, double value)
 {
-    double part = (value - scale->low) / (scale->high - scale->low);
+    double part = scale->logarithmic ? log(fmax(value, scale->low * 1e-3) / scale->low) /
+                                           log(scale->high / scale->low)
+                                     : (value - scale->low) / (scale->high - scale->low);
     return scale->from + part * (scale->to - scale->from);
 }
 
-double tt_scale_tick(const tt_scale *scale, int index)
+/* 1, 10, 100, 1k, 10k, ... */
+static void label_power(double value, char text[TT_SCALE_LABEL])
 {
-    return scale->first + index * scale->step;
+    static const char *const suffixes[] = {"", "k", "M", "G", "T"};
+    size_t group = 0;
+    while (value >= 999 && group + 1 < sizeof suffixes / sizeof *suffixes) {
+        value /= 1000;
+        group++;
+    }
+    snprintf(text, TT_SCALE_LABEL, "%.4g%s", value, suffixes[group]);
 }
 
 const char *tt_scale_label(const tt_scale *scale, double value, char text[TT_SCALE_LABEL])
 {
-    double shown = value / scale->divisor;
-    if (fabs(shown) < 1e-9 * scale->step / scale->divisor) {
-        shown = 0;
-    }
-    snprintf(text, TT_SCALE_LABEL, "%.*f%s", scale->places, shown, shown != 0 ? scale->suffix : "");
-    if (shown == 0 && strcmp(scale->suffix, "%") != 0) {
-        strcpy(text, "0");
+    if (scale->logarithmic) {
+        label_power(value, text);
+    } else if (value == 0) {
+        snprintf(text, TT_SCALE_LABEL, "%s", strcmp(scale->suffix, "%") == 0 ? "0%" : "0");
+    } else {
+        snprintf(text, TT_SCALE_LABEL, "%.*f%s", scale->places, value / scale->divisor,
+                 scale->suffix);
     }
     return text;
 }

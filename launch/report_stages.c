@@ -85,7 +85,7 @@ static void put_steps(const drawing *drawing)
 {
     char label[TT_SCALE_LABEL];
     for (int i = 0; i < drawing->x.tick_count; i++) {
-        double value = tt_scale_tick(&drawing->x, i);
+        double value = drawing->x.ticks[i];
         fprintf(drawing->out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>",
                 tt_scale_at(&drawing->x, value), drawing->y + 10,
                 tt_scale_label(&drawing->x, value, label));
