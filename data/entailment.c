@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { VALUES = 8, DETAILS = 5, TOLD = 3, LABELS = 3, LONGEST = 512, WORDS = 256 };
+enum { NAMES = 8, VALUES = 4, DETAILS = 4, TOLD = 2, LABELS = 3, LONGEST = 512, WORDS = 256 };
 
 /* What the first sentence says about a detail, and the second; %s stands for the value. */
 typedef struct {
@@ -15,28 +15,19 @@ typedef struct {
     const char *values[VALUES];
 } detail;
 
-static const char *const people[VALUES] = {"anna",  "boris", "clara", "david",
-                                           "elena", "felix", "greta", "henry"};
-static const char *const verbs[VALUES] = {"found",    "sold",    "carried", "hid",
-                                          "repaired", "painted", "dropped", "bought"};
-static const char *const things[VALUES] = {"boat",   "lamp", "chair",  "kettle",
-                                           "violin", "coat", "mirror", "ladder"};
+static const char *const people[NAMES] = {"anna",  "boris", "clara", "david",
+                                          "elena", "felix", "greta", "henry"};
+static const char *const verbs[NAMES] = {"found",    "sold",    "carried", "hid",
+                                         "repaired", "painted", "dropped", "bought"};
+static const char *const things[NAMES] = {"boat",   "lamp", "chair",  "kettle",
+                                          "violin", "coat", "mirror", "ladder"};
 
 /* The first stands before the thing, the others after it. */
 static const detail details[DETAILS] = {
-    {" %s", "it was %s .", {"red", "blue", "green", "yellow", "white", "black", "brown", "grey"}},
-    {" in the %s",
-     "this happened in the %s .",
-     {"kitchen", "harbour", "forest", "library", "garden", "station", "theatre", "cellar"}},
-    {" with %s",
-     "%s was there too .",
-     {"ines", "jonas", "karla", "louis", "maria", "nils", "olga", "peter"}},
-    {" on %s",
-     "the day was %s .",
-     {"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", "christmas"}},
-    {" at %s",
-     "the hour was %s .",
-     {"dawn", "noon", "dusk", "midnight", "breakfast", "lunch", "supper", "sunrise"}},
+    {" %s", "it was %s .", {"red", "blue", "green", "white"}},
+    {" in the %s", "this happened in the %s .", {"kitchen", "harbour", "forest", "library"}},
+    {" with %s", "%s was there too .", {"ines", "jonas", "karla", "louis"}},
+    {" at %s", "the hour was %s .", {"dawn", "noon", "dusk", "midnight"}},
 };
 
 static const char *const labels[LABELS] = {"entailment", "neutral", "contradiction"};
@@ -46,7 +37,7 @@ static const char header[] = "sentence1\tsentence2\tgold_label\n";
 
 static const char *draw(const char *const *values, tt_random *random)
 {
-    return values[tt_random_below(random, VALUES)];
+    return values[tt_random_below(random, NAMES)];
 }
 
 static void append(char text[LONGEST], const char *format, const char *value)
@@ -165,7 +156,7 @@ static tt_status write_vocabulary(const char *path, tt_error *error)
             add_words(&list, details[i].values[j]);
         }
     }
-    for (int j = 0; j < VALUES; j++) {
+    for (int j = 0; j < NAMES; j++) {
         add_words(&list, people[j]);
         add_words(&list, verbs[j]);
         add_words(&list, things[j]);

@@ -1,8 +1,8 @@
 /* A made-up task of entailment in the form of MNLI: does the first sentence say what the second
  * says (entailment), the opposite (contradiction), or nothing about it (neutral)?
  *
- * The first sentence tells who did what, with three of five details (colour, place, companion, day,
- * hour), each with one of eight values; the second states one detail. It is the same detail with
+ * The first sentence tells who did what, with two of four details (colour, place, companion, hour),
+ * each with one of four values; the second states one detail. It is the same detail with
  * the same value, with another value, or one that the first does not tell. Classes are equally
  * likely, and so are, in every class, details and values: neither sentence alone says anything
  * about the class, so that a model which does not compare them stays at one third. */
