@@ -276,6 +276,18 @@ static __device__ __forceinline__ void tt_begin_pruning(const tt_rank_terms &ter
     __syncthreads();
 }
 
+/* 1 / x of a count, by Newton's method: a division in double would be a call, which spills. */
+static __device__ __forceinline__ double tt_reciprocal(double x)
+{
+    float root = rsqrtf(static_cast<float>(x));
+    double inverse = static_cast<double>(root) * root;
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+        inverse *= 2.0 - x * inverse;
+    }
+    return inverse;
+}
+
 /* By one thread: what the step comes to, and what the passes that follow do. */
 static __device__ __forceinline__ void tt_write_choice(const tt_rank_terms &terms,
                                                        const tt_rank_totals &totals, double loss,
@@ -292,10 +304,10 @@ static __device__ __forceinline__ void tt_write_choice(const tt_rank_terms &term
     terms.record->loss = loss;
     terms.record->branch = choice.branch;
     terms.record->pruned = board.pruned;
-    double entries = totals.entries > 0.0 ? totals.entries : 1.0;
-    terms.record->mean_diagonal = totals.sum / entries;
-    board.gain_factor =
-        choice.size_factor / (settings->of_the_mean != 0 ? entries : settings->unit);
+    double per_entry = tt_reciprocal(totals.entries > 0.0 ? totals.entries : 1.0);
+    terms.record->mean_diagonal = totals.sum * per_entry;
+    board.gain_factor = choice.size_factor *
+                        (settings->of_the_mean != 0 ? per_entry : tt_reciprocal(settings->unit));
 }
 
 template <typename SUMS>
