@@ -432,6 +432,22 @@ size_t tt_train_set_bytes(const tt_train_set *set)
     return set->plan->arena.capacity;
 }
 
+tt_train_work tt_train_set_work(const tt_train_set *set)
+{
+    const struct tt_train_plan *plan = set->plan;
+    const int lists[] = {plan->scaled_count, plan->scaled_count, plan->place.count,
+                         plan->collect.count, plan->last_cores.count};
+    tt_train_work work = {.calls = 1, .singles = 2 * set->count}; /* gradients are cleared */
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        work.calls += lists[i] > 0;
+    }
+    for (int depth = 0; depth < TT_MAX_ORDER; depth++) {
+        work.calls += (plan->forward[depth].count > 0) + (plan->backward[depth].count > 0);
+        work.singles += plan->forward[depth].count + plan->backward[depth].count;
+    }
+    return work;
+}
+
 static tt_matrix join_columns(tt_matrix first, tt_matrix last)
 {
     const char *begin = first.data, *end = tt_matrix_at(last, 0, last.columns);

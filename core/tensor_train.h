@@ -112,6 +112,15 @@ void tt_train_set_free(tt_train_set *set);
 /* Memory of the plan. */
 size_t tt_train_set_bytes(const tt_train_set *set);
 
+/* What one materialise and one contract of a planned set give to the device. */
+typedef struct {
+    int calls;   /* operations, whatever the number of trains; a train's order decides */
+    int singles; /* were the trains done one after the other: a train's cores scaled in one, every
+                    product one, both directions; copies not counted, which that would not need */
+} tt_train_work;
+
+tt_train_work tt_train_set_work(const tt_train_set *set);
+
 /* The rounded A (or the dA) of trains first..last, added as neighbours, as one matrix
  * [N_in, sum of r_d]. */
 tt_matrix tt_train_set_input_factors(const tt_train_set *set, int first, int last);

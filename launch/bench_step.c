@@ -120,6 +120,17 @@ static tt_status time_steps(tt_step *step, const tt_batch *batch, int steps, mea
     return TT_OK;
 }
 
+/* In a step with one micro-batch or more: factors are made and their gradients contracted once. */
+static void print_contraction(const tt_train_set *trains)
+{
+    if (trains->count > 0) {
+        tt_train_work work = tt_train_set_work(trains);
+        printf("of these, factors of %d tensor trains and their gradients: %d; one train after the "
+               "other: %d\n",
+               trains->count, work.calls, work.singles);
+    }
+}
+
 /* The third step is the first that runs as it was captured. */
 static tt_status count_launches(const tt_run *run, tt_step *step, const tt_batch *batch,
                                 bool prints, tt_error *error)
@@ -141,6 +152,7 @@ static tt_status count_launches(const tt_run *run, tt_step *step, const tt_batch
                    (long long)device->graph_nodes(device, step->graph));
         }
         device->launches_print(device, stdout);
+        print_contraction(&run->model.trains);
         fflush(stdout);
     }
     return TT_OK;

@@ -5,7 +5,7 @@
 /* About this many bytes of logits at a time; a chunk never has fewer rows than this, since each
  * chunk passes once over the whole gradient of the embeddings. A GPU needs large products to be
  * busy, and has no cache that a chunk would fit into. */
-enum { CHUNK_BYTES = 48 << 20, CHUNK_BYTES_GPU = 256 << 20, CHUNK_ROWS = 128 };
+enum { CHUNK_BYTES = 48 << 20, CHUNK_BYTES_GPU = 256 << 20, CHUNK_ROWS = 128, ROW_ALIGNMENT = 16 };
 
 tt_status tt_masked_lm_head_create(tt_masked_lm_head *head, const tt_encoder *encoder,
                                    tt_error *error)
@@ -42,6 +42,12 @@ void tt_masked_lm_head_initialize(tt_masked_lm_head *head, uint64_t seed)
     }
 }
 
+/* Rows of logits begin where vector loads and tensor cores want them, whatever the vocabulary. */
+static int64_t logits_stride(int64_t vocabulary)
+{
+    return (vocabulary + ROW_ALIGNMENT - 1) / ROW_ALIGNMENT * ROW_ALIGNMENT;
+}
+
 tt_status tt_masked_lm_head_plan(tt_masked_lm_head *head, int64_t count, tt_error *error)
 {
     int64_t hidden = head->encoder->configuration.hidden_size;
@@ -63,8 +69,8 @@ tt_status tt_masked_lm_head_plan(tt_masked_lm_head *head, int64_t count, tt_erro
     head->u = tt_arena_reserve(arena, thin);
     head->d_u = tt_arena_reserve(arena, thin);
     head->deviation = tt_arena_reserve(arena, tt_floats(count));
-    head->logits =
-        tt_arena_reserve(arena, tt_type_bytes(device->compute, head->chunk * vocabulary));
+    head->logits = tt_arena_reserve(
+        arena, tt_type_bytes(device->compute, head->chunk * logits_stride(vocabulary)));
     return tt_arena_allocate(arena, "the masked-language-model head", error);
 }
 
@@ -82,6 +88,14 @@ static tt_matrix view(const tt_masked_lm_head *head, size_t offset, int64_t rows
 {
     return tt_matrix_dense(tt_arena_at(&head->arena, offset), rows, columns,
                            head->encoder->device->compute);
+}
+
+static tt_matrix logits_of(const tt_masked_lm_head *head, int64_t rows)
+{
+    int64_t vocabulary = head->encoder->configuration.vocabulary_size;
+    tt_matrix logits = view(head, head->logits, rows, vocabulary);
+    logits.stride = logits_stride(vocabulary);
+    return logits;
 }
 
 static tt_residual_norm norm_of(const tt_masked_lm_head *head, int64_t rows)
@@ -120,8 +134,7 @@ static void run_chunk(tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs
     const tt_encoder *encoder = head->encoder;
     tt_device *device = encoder->device;
     tt_parameters *parameters = encoder->parameters;
-    int64_t vocabulary = encoder->configuration.vocabulary_size;
-    tt_matrix logits = view(head, head->logits, output.rows, vocabulary);
+    tt_matrix logits = logits_of(head, output.rows);
     tt_matrix decoder = decoder_of(head);
     tt_linear_multiply(device, false, true, output, decoder, 0.0f, logits);
     tt_cross_entropy loss = {.logits = logits,
@@ -192,6 +205,5 @@ void tt_masked_lm_head_run(tt_masked_lm_head *head, const tt_masked_lm_inputs *i
 tt_matrix tt_masked_lm_head_logits(const tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs)
 {
     int64_t rows = inputs->count % head->chunk;
-    return view(head, head->logits, rows > 0 ? rows : head->chunk,
-                head->encoder->configuration.vocabulary_size);
+    return logits_of(head, rows > 0 ? rows : head->chunk);
 }

@@ -341,6 +341,60 @@ static void test_plans(void **state)
     }
 }
 
+/* Kernels and library calls that making the factors and contracting their gradients take; where
+ * nobody counts them, the operations. */
+static int64_t launches_of_contraction(int64_t layers)
+{
+    small_run run;
+    tt_configuration configuration = small_configuration(TT_TENSOR_TRAIN);
+    configuration.layers = layers;
+    make_run(&run, 1, &configuration, 0, TT_FORM_BY_COST);
+    tt_train_work work = tt_train_set_work(&run.model.trains);
+    assert_true(work.singles > 3 * run.model.trains.count);
+    long long kernels = work.calls, calls = 0;
+    tt_device *device = run.device;
+    device->launches_print(device, NULL);
+    tt_model_materialise(&run.model);
+    tt_model_end_step(&run.model);
+    device->synchronize(device);
+    FILE *list = tmpfile();
+    assert_non_null(list);
+    if (device->launches_print(device, list)) {
+        rewind(list);
+        assert_int_equal(fscanf(list, "%lld kernels %lld library calls", &kernels, &calls), 2);
+        assert_true(calls > 0);
+    }
+    fclose(list);
+    small_run_free(&run);
+    return kernels + calls;
+}
+
+static void test_launches_do_not_grow_with_layers(void **state)
+{
+    (void)state;
+    assert_int_equal(launches_of_contraction(1), launches_of_contraction(5));
+}
+
+/* A vocabulary of an odd size costs the products over it nothing: every row of logits begins at a
+ * boundary that tensor cores take. */
+static void test_rows_of_logits_are_aligned(void **state)
+{
+    (void)state;
+    small_run run;
+    small_batch made;
+    tt_configuration configuration = small_configuration(TT_DENSE);
+    small_batch_make(&made, small_masked_counts, 1);
+    make_run(&run, 1, &configuration, 0, TT_FORM_BY_COST);
+    small_run_forward(&run, &made.batch);
+    tt_masked_lm_inputs inputs = {.count = 2};
+    tt_matrix logits = tt_masked_lm_head_logits(&run.model.masked_lm, &inputs);
+    assert_int_equal(logits.columns, SMALL_VOCABULARY);
+    assert_true(SMALL_VOCABULARY % 8 != 0);
+    assert_int_equal((size_t)logits.data % 16, 0);
+    assert_int_equal((size_t)logits.stride * tt_type_size(logits.type) % 16, 0);
+    small_run_free(&run);
+}
+
 /* What stands in padding, ids or segments, changes nothing. */
 static void test_padding(void **state)
 {
@@ -565,6 +619,8 @@ int main(void)
         cmocka_unit_test(test_threads_agree),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_plans),
+        cmocka_unit_test(test_launches_do_not_grow_with_layers),
+        cmocka_unit_test(test_rows_of_logits_are_aligned),
         cmocka_unit_test(test_padding),
         cmocka_unit_test(test_no_masked_token),
         cmocka_unit_test(test_one_label_only),
