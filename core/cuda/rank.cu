@@ -310,8 +310,9 @@ static __device__ __forceinline__ void tt_write_choice(const tt_rank_terms &term
                         (settings->of_the_mean != 0 ? per_entry : tt_reciprocal(settings->unit));
 }
 
+/* The one block may have all registers of its multiprocessor. */
 template <typename SUMS>
-__global__ void __launch_bounds__(TT_RANK_THREADS)
+__global__ void __launch_bounds__(TT_RANK_THREADS, 1)
     tt_choose_branch(tt_rank_terms terms, float least, tt_rank_places places, SUMS *sums)
 {
     TT_SHARED(tt_rank_board, board);
