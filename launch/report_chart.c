@@ -12,7 +12,7 @@
 enum {
     WIDTH = 640,
     HEIGHT = 312,
-    LEFT = 56,
+    LEFT = 62,
     RIGHT = 22,
     TOP = 36,
     BOTTOM = 42,

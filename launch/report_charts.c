@@ -68,7 +68,7 @@ static const chart_kind kinds[] = {
      OVER_STEPS, TT_CHART_NUMBER, .from_zero = true,
      .parts = {{TT_REPORT_SIZE, "kept entries", TT_CHART_SOLID},
                {TT_REPORT_RELAXED_SIZE, "relaxed", TT_CHART_DASHED}}},
-    {TT_REPORT_SIZES, "size-ratio", "Size ratio", "Size / size that the targets are relative to.",
+    {TT_REPORT_SIZES, "size-ratio", "Size ratio", "Size / size at the start of the stage.",
      "of the size", OVER_STEPS, TT_CHART_PERCENT, .from_zero = true,
      .parts = {{TT_REPORT_SIZE_RATIO, "", TT_CHART_SOLID}}},
     {TT_REPORT_SPEED, "throughput", "Throughput", "All ranks together.", "tokens a second",
