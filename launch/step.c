@@ -337,9 +337,11 @@ static tt_step_result read_record(tt_step *step, int64_t number)
     result.gradient_norm = record->state.gradient_norm;
     result.finite = record->state.finite > 0.5f;
     memcpy(result.learning_rate, record->state.learning_rate, sizeof result.learning_rate);
-    result.has_ranks = step->ranks != NULL;
-    result.stage = step->record_stages[slot];
-    result.ranks = record->ranks;
+    if (step->ranks) {
+        result.has_ranks = true;
+        result.stage = step->record_stages[slot];
+        result.ranks = record->ranks;
+    }
     return result;
 }
 

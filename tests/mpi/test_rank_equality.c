@@ -24,13 +24,33 @@ static const char recipe_text[] =
 
 typedef struct {
     const char *name, *override;
-    bool unmasked; /* no token of the batch is masked */
+    bool unmasked;                 /* no token of the batch is masked */
+    const tt_rank_settings *stage; /* NULL: ranks are not trained */
 } form;
 
+/* The loss of fresh weights is between the two target losses, near ln(97) + ln(2). */
+static const tt_rank_settings on_size = {.unit = 1e4,
+                                         .target = 1e3,
+                                         .beta = 1e-4f,
+                                         .rho = 0.3f,
+                                         .w1 = 1.0f,
+                                         .w2 = 1.0f,
+                                         .target_loss = 7.0f,
+                                         .stage = TT_RANKS_LATE};
+static const tt_rank_settings on_loss = {.unit = 1e4,
+                                         .target = 1e3,
+                                         .rho = 0.3f,
+                                         .w1 = 1.0f,
+                                         .w2 = 1.0f,
+                                         .target_loss = 1.0f,
+                                         .stage = TT_RANKS_LATE};
+
 static const form forms[] = {
-    {"dense", "tensor_train.form=dense", false},
-    {"tensor_train", "tensor_train.form=tensor_train", false},
-    {"no_masked_token", "tensor_train.form=tensor_train", true},
+    {"dense", "tensor_train.form=dense", false, NULL},
+    {"tensor_train", "tensor_train.form=tensor_train", false, NULL},
+    {"no_masked_token", "tensor_train.form=tensor_train", true, NULL},
+    {"late_stage_size", "tensor_train.form=tensor_train", false, &on_size},
+    {"late_stage_loss", "tensor_train.form=tensor_train", false, &on_loss},
 };
 enum { FORMS = sizeof forms / sizeof *forms };
 
@@ -42,6 +62,7 @@ enum { MICRO_BATCHES = sizeof micro_batches / sizeof *micro_batches };
 typedef struct {
     double masked_lm_loss, next_sentence_loss, gradient_norm, masked_count, sentence_count;
     double loss_after; /* masked LM loss of the same batch after the update */
+    double size, relaxed_size, branch;
     int64_t total;
 } summary;
 
@@ -121,6 +142,10 @@ static void run_case(tt_run *run, const form *kind, int64_t micro_batch, const c
     require(tt_step_create(&step, &run->model, optimizer, &run->world, run->collectives, &sizes,
                            &error),
             &error);
+    if (kind->stage) {
+        require(tt_step_train_ranks(&step, &error), &error);
+        step.stage = *kind->stage;
+    }
     make_batch(&batch, run->world.rank * rows, rows, kind->unmasked);
 
     summary found = {.total = parameters->total};
@@ -135,6 +160,9 @@ static void run_case(tt_run *run, const form *kind, int64_t micro_batch, const c
     found.gradient_norm = (double)result.gradient_norm;
     found.masked_count = result.masked_count;
     found.sentence_count = result.sentence_count;
+    found.size = result.ranks.size;
+    found.relaxed_size = result.ranks.relaxed_size;
+    found.branch = result.ranks.branch;
     tt_step_load(&step, &batch, false);
     tt_step_run(&step, 4, 4);
     found.loss_after = tt_step_read(&step).masked_lm_loss;
@@ -242,6 +270,11 @@ static void compare_case(const tt_parameters *layout, const form *kind, int rank
     expect_near(name, "gradient norm", found.gradient_norm, expected.gradient_norm);
     /* Adam divides gradients by their own size, so rounding in tiny ones shows a little more. */
     assert_true(fabs(found.loss_after - expected.loss_after) <= 1e-5 * expected.loss_after);
+    if (kind->stage) {
+        assert_true(found.size > 0.0 && found.size == expected.size);
+        assert_true(found.relaxed_size == expected.relaxed_size);
+        assert_true(found.branch == (kind->stage == &on_size ? TT_BRANCH_SIZE : TT_BRANCH_LOSS));
+    }
     if (kind->unmasked) {
         assert_true(found.masked_lm_loss == 0.0 && found.masked_count == 0.0);
     } else {
@@ -310,6 +343,13 @@ static void test_without_masked_token(void **state)
     compare_form(&forms[2]);
 }
 
+static void test_stages(void **state)
+{
+    (void)state;
+    compare_form(&forms[3]);
+    compare_form(&forms[4]);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "--rank") == 0) {
@@ -320,6 +360,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_dense),
         cmocka_unit_test(test_tensor_train),
         cmocka_unit_test(test_without_masked_token),
+        cmocka_unit_test(test_stages),
     };
     return cmocka_run_group_tests(tests, compute_all, scratch_teardown);
 }
