@@ -1,5 +1,5 @@
 /* Reports on one thing each, as JSON trees: printed as they are for programs, as text and tables
- * for people. Inside launch/inspect*.c only. */
+ * for people. Inside launch/inspect*.c and table.c only. */
 #ifndef TT_LAUNCH_INSPECT_REPORT_H
 #define TT_LAUNCH_INSPECT_REPORT_H
 

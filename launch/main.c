@@ -6,6 +6,7 @@
 #include "launch/prepare.h"
 #include "launch/pretrain.h"
 #include "launch/report.h"
+#include "launch/table.h"
 
 #include "revision.h"
 
@@ -16,6 +17,7 @@ static const tt_subcommand commands[] = {
     {"evaluate", tt_evaluate_main, "tell how well a checkpoint does its task"},
     {"inspect", tt_inspect_main, "show what a run, checkpoint, shard, tokenizer or recipe holds"},
     {"report", tt_report_main, "make a page of curves, sizes and ranks of one run or several"},
+    {"table", tt_table_main, "put runs side by side: accuracy, sizes, ranks"},
     {"bench", tt_bench_main, "measure step time, operations and the machine's peak"},
 };
 

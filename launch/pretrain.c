@@ -225,6 +225,20 @@ typedef struct {
     bool resumes;
 } run_start;
 
+/* A run's folder of checkpoints stands for the newest one in it. */
+static tt_status find_initial(const char *path, char found[TT_CHECKPOINT_PATH], tt_error *error)
+{
+    char manifest[TT_CHECKPOINT_PATH];
+    join_path(manifest, path, "manifest.json");
+    if (newest_step(path) >= 0 && access(manifest, F_OK) != 0) {
+        TT_TRY(tt_checkpoint_find_newest(path, found, stderr, error));
+    }
+    if (!found[0]) {
+        snprintf(found, TT_CHECKPOINT_PATH, "%s", path);
+    }
+    return tt_checkpoint_verify(found, error);
+}
+
 /* Rank 0 looks. */
 static tt_status choose_start(const tt_trainer *trainer, const pretrain_options *options,
                               run_start *start, tt_error *error)
@@ -233,8 +247,7 @@ static tt_status choose_start(const tt_trainer *trainer, const pretrain_options 
     TT_TRY(choose_checkpoint(trainer, options, start->path, error));
     start->resumes = start->path[0] != '\0';
     if (!start->resumes && trainer->run->recipe.initialize[0]) {
-        snprintf(start->path, sizeof start->path, "%s", trainer->run->recipe.initialize);
-        return tt_checkpoint_verify(start->path, error);
+        return find_initial(trainer->run->recipe.initialize, start->path, error);
     }
     return TT_OK;
 }

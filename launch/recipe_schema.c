@@ -275,7 +275,7 @@ const tt_recipe_field tt_recipe_fields[] = {
     BOOLEAN(tt_recipe, share_device, false,
             "let several ranks have one GPU (for trying things out: slow)"),
     INTEGER(tt_recipe, threads, 0, 0, 4096, "a rank; 0: automatic"),
-    TEXT(tt_recipe, initialize, "checkpoint whose weights alone are taken"),
+    TEXT(tt_recipe, initialize, "checkpoint, or folder of them, whose weights alone are taken"),
     INTEGER(tt_recipe, nonfinite_limit, 10, 1, 1e9, "skipped steps in a row that stop the run"),
     SECTION(tt_recipe, model, model_fields, "the encoder"),
     SECTION(tt_recipe, tensor_train, tensor_train_fields, "which maps are tensor trains"),
