@@ -93,12 +93,12 @@ const char *tt_report_real(double value, char text[TT_REPORT_NUMBER])
     if (!isfinite(value)) {
         return strcpy(text, "\xE2\x80\x93");
     }
-    if (size >= 1e15 || (size > 0 && size < 1e-4)) {
-        snprintf(text, TT_REPORT_NUMBER, "%.3g", value);
+    if (size >= 1e15 || (size > 0 && size < 1e-2)) {
+        snprintf(text, TT_REPORT_NUMBER, "%.4g", value);
         return text;
     }
     int places = size >= 1000 || size == 0 ? 0 : 3 - (int)floor(log10(size));
-    snprintf(digits, sizeof digits, "%.*f", places > 7 ? 7 : places, value);
+    snprintf(digits, sizeof digits, "%.*f", places, value);
     group_digits(digits, text);
     return text;
 }

@@ -18,7 +18,7 @@ void tt_report_escape_bytes(FILE *out, const char *text, size_t size);
 
 /* 1,234,567 */
 const char *tt_report_integer(double value, char text[TT_REPORT_NUMBER]);
-/* About four significant digits: 3.613, 0.00015, 1.2e-09; with commas from 10,000 on. */
+/* Four significant digits: 3.613, 0.00015, 1.25e-09; all before the point, with commas: 12,346. */
 const char *tt_report_real(double value, char text[TT_REPORT_NUMBER]);
 /* 48 s, 12 min 05 s, 3 h 10 min, 2 d 04 h */
 const char *tt_report_duration(double seconds, char text[TT_REPORT_NUMBER]);

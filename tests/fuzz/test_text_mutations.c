@@ -1,12 +1,12 @@
-/* Recipes and safetensors headers that went wrong by chance or by intent: each is refused in one
- * line, or keeps every promise (support/hostile_input.h). */
+/* Recipes, safetensors headers and metrics that went wrong by chance or by intent: each is refused
+ * in one line, or keeps every promise (support/hostile_input.h, support/hostile_metrics.h). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
 
-#include "support/hostile_input.h"
+#include "support/hostile_metrics.h"
 
 #include "core/random.h"
 
@@ -41,6 +41,18 @@ static const char header_seed[] =
     " \"b\": {\"dtype\": \"F32\", \"shape\": [2, 3], \"data_offsets\": [16, 40]},"
     " \"a\": {\"dtype\": \"I64\", \"shape\": [2], \"data_offsets\": [0, 16]},"
     " \"c\": {\"dtype\": \"U8\", \"shape\": [], \"data_offsets\": [40, 41]}}";
+
+static const char metrics_seed[] =
+    "{\"step\": 0, \"compaction\": {\"parameters\": 90, \"ranks\": {\"encoder.layer.0.a\": "
+    "[1, 4, 1], \"b\": [1, 3, 3, 1]}}}\n"
+    "{\"step\": 1, \"phase\": \"one\", \"loss\": 7.5, \"learning_rate\": 0.001, \"size\": 80, "
+    "\"stage\": \"early\", \"branch\": null, \"timing\": {\"step_ms\": 20, \"elapsed_s\": 1}}\n"
+    "{\"step\": 2, \"phase\": \"one\", \"loss\": 6.5, \"validation_loss\": 6.75, \"timing\": "
+    "{\"step_ms\": 25, \"elapsed_s\": 2}}\n"
+    "{\"step\": 2, \"compaction\": {\"parameters\": 70, \"ranks\": {\"encoder.layer.0.a\": "
+    "[1, 2, 1], \"b\": [1, 0, 3, 1]}}}\n"
+    "{\"step\": 3, \"phase\": \"two\", \"loss\": null, \"accuracy\": 0.5, \"stage\": \"late\", "
+    "\"branch\": \"size\", \"timing\": {\"step_ms\": 22, \"elapsed_s\": 3}}\n";
 
 /* What tends to hurt parsers, to be put anywhere. */
 static const char *const tokens[] = {"{",
@@ -171,6 +183,18 @@ static void test_headers(void **state)
     assert_in_range(read, ROUNDS / 50, 4 * ROUNDS - ROUNDS / 10);
 }
 
+static void test_metrics(void **state)
+{
+    (void)state;
+    int read = 0;
+    assert_true(hostile_metrics(metrics_seed, strlen(metrics_seed)));
+    for (uint64_t i = 0; i < ROUNDS / 4; i++) {
+        const text mutated = mutation_of(metrics_seed, i);
+        read += hostile_metrics(mutated.bytes, mutated.size);
+    }
+    assert_in_range(read, ROUNDS / 8, ROUNDS / 4 - ROUNDS / 200);
+}
+
 /* Depth and size that a recursive reader could choke on. */
 static void test_deep_and_long(void **state)
 {
@@ -185,6 +209,7 @@ static void test_deep_and_long(void **state)
         }
         assert_false(hostile_recipe(bytes, used));
         assert_false(hostile_header(bytes, used, 0));
+        assert_false(hostile_metrics(bytes, used));
     }
     memset(bytes, 'a', SIZE);
     assert_false(hostile_recipe(bytes, SIZE));
@@ -196,6 +221,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recipes),
         cmocka_unit_test(test_headers),
+        cmocka_unit_test(test_metrics),
         cmocka_unit_test(test_deep_and_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
