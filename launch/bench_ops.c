@@ -71,7 +71,7 @@ _Static_assert(sizeof(byte_an_operation) ==
 
 static const tt_bench_family *const families[] = {
     &tt_bench_products, &tt_bench_activations, &tt_bench_ends,
-    &tt_bench_blocks,   &tt_bench_parameters,
+    &tt_bench_blocks,   &tt_bench_embedding,   &tt_bench_parameters,
 };
 enum { FAMILIES = sizeof families / sizeof families[0] };
 
@@ -90,6 +90,7 @@ typedef struct {
     tt_bench_case what;
     double rounds[MOST_ROUNDS];
     double seconds; /* the middle round */
+    double memory;  /* bytes; 0: not stated */
 } measurement;
 
 typedef struct {
@@ -136,7 +137,7 @@ static void print_row(const results *r, const measurement *m)
     if (what->flops > 0) {
         snprintf(rate, sizeof rate, "%.1f", 1e-9 * what->flops / m->seconds);
     }
-    printf("%-28s %-24s %10.4f %9.2f %9s %8.2f %s\n", what->operation, what->form, 1e3 * m->seconds,
+    printf("%-28s %-26s %10.4f %9.2f %9s %8.2f %s\n", what->operation, what->form, 1e3 * m->seconds,
            1e-9 * what->bytes / m->seconds, rate, limit.fraction, limit.name);
     fflush(stdout);
 }
@@ -182,6 +183,9 @@ static tt_status measure_family(const tt_bench_family *family, const bench_optio
     void *operands = NULL;
     tt_status status = family->create(r->device, &options->sizes, &operands, error);
     if (status == TT_OK) {
+        for (int i = 0; family->memory != NULL && i < count; i++) {
+            list[i].memory = family->memory(operands, &list[i].what);
+        }
         measure_cases(options, operands, list, count, r);
         r->count += count;
     }
@@ -272,6 +276,32 @@ static const measurement *dense_of(const results *r, const measurement *m)
     return NULL;
 }
 
+/* What `m` is the better way of doing: the same form, "plain". NULL where there is none. */
+static const measurement *plain_of(const results *r, const measurement *m)
+{
+    size_t length = strlen(m->what.form);
+    for (int i = 0; i < r->count; i++) {
+        const tt_bench_case *other = &r->list[i].what;
+        if (strcmp(other->operation, m->what.operation) == 0 &&
+            strncmp(other->form, m->what.form, length) == 0 &&
+            strcmp(other->form + length, ", plain") == 0) {
+            return &r->list[i];
+        }
+    }
+    return NULL;
+}
+
+static void print_comparison(const measurement *m, const measurement *with, const char *name)
+{
+    printf("%-28s %-26s %6.2fx as fast as %s", m->what.operation, m->what.form,
+           with->seconds / m->seconds, name);
+    if (m->memory > 0 && with->memory > 0) {
+        printf(", %.1f MiB instead of %.1f (%.2fx less)", m->memory / 1048576.0,
+               with->memory / 1048576.0, with->memory / m->memory);
+    }
+    putchar('\n');
+}
+
 static void print_header(const bench_options *options, const results *r)
 {
     const tt_bench_sizes *s = &options->sizes;
@@ -283,7 +313,7 @@ static void print_header(const bench_options *options, const results *r)
     printf("%d thread%s; measured f32 product peak %.1f GFLOP/s, copy %.1f GB/s\n\n",
            r->device->threads, r->device->threads > 1 ? "s" : "", 1e-9 * r->peak_flops,
            1e-9 * r->copy_bytes);
-    printf("%-28s %-24s %10s %9s %9s %8s %s\n", "operation", "form", "ms", "GB/s", "GFLOP/s",
+    printf("%-28s %-26s %10s %9s %9s %8s %s\n", "operation", "form", "ms", "GB/s", "GFLOP/s",
            "of peak", "bound by");
 }
 
@@ -296,10 +326,12 @@ static void print_summary(const results *r, const char *const *missing, int miss
            "out is what runs once a step: materialise, contract, score and output\nmaps, "
            "update.\n\n");
     for (int i = 0; i < r->count; i++) {
-        const measurement *m = &r->list[i], *dense = dense_of(r, m);
+        const measurement *m = &r->list[i], *dense = dense_of(r, m), *plain = plain_of(r, m);
         if (dense != NULL) {
-            printf("%-28s %-24s %6.2fx as fast as dense\n", m->what.operation, m->what.form,
-                   dense->seconds / m->seconds);
+            print_comparison(m, dense, "dense");
+        }
+        if (plain != NULL) {
+            print_comparison(m, plain, "plain");
         }
     }
     for (int i = 0; i < missing_count; i++) {
@@ -319,6 +351,14 @@ static json_t *as_json(const results *r, const measurement *m)
     if (dense != NULL) {
         json_object_set_new(object, "speedup_against_dense",
                             json_real(dense->seconds / m->seconds));
+    }
+    const measurement *plain = plain_of(r, m);
+    if (plain != NULL) {
+        json_object_set_new(object, "speedup_against_plain",
+                            json_real(plain->seconds / m->seconds));
+    }
+    if (m->memory > 0) {
+        json_object_set_new(object, "memory_bytes", json_real(m->memory));
     }
     return object;
 }

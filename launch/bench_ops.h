@@ -28,17 +28,20 @@ enum { TT_BENCH_CASES = 32 /* of one family, at most */ };
 
 /* `list` fills the cases and returns how many they are; it needs no operands. `create` allocates
  * all operands, so that `run` allocates nothing; `destroy` frees them, also those of a failed
- * create. */
+ * create. `memory`, where there is one, says how many bytes a case needs beside what all forms of
+ * its operation share, 0: it is not stated. */
 typedef struct {
     int (*list)(const tt_bench_sizes *sizes, tt_bench_case *cases);
     tt_status (*create)(tt_device *device, const tt_bench_sizes *sizes, void **operands,
                         tt_error *error);
     void (*destroy)(void *operands);
+    double (*memory)(void *operands, const tt_bench_case *what);
 } tt_bench_family;
 
 extern const tt_bench_family tt_bench_products;    /* matrix products and copies */
 extern const tt_bench_family tt_bench_activations; /* what passes over rows of activations */
 extern const tt_bench_family tt_bench_ends;        /* embeddings, heads and losses */
+extern const tt_bench_family tt_bench_embedding;   /* lookups in tensor-train matrices */
 extern const tt_bench_family tt_bench_blocks;      /* attention, feed-forward, whole blocks */
 extern const tt_bench_family tt_bench_parameters;  /* once a step: tensor trains and optimizer */
 

@@ -154,4 +154,4 @@ static void destroy(void *user)
     }
 }
 
-const tt_bench_family tt_bench_activations = {list, create, destroy};
+const tt_bench_family tt_bench_activations = {.list = list, .create = create, .destroy = destroy};

@@ -575,4 +575,4 @@ static void destroy(void *user)
     }
 }
 
-const tt_bench_family tt_bench_blocks = {list, create, destroy};
+const tt_bench_family tt_bench_blocks = {.list = list, .create = create, .destroy = destroy};

@@ -121,4 +121,4 @@ static void destroy(void *user)
     }
 }
 
-const tt_bench_family tt_bench_ends = {list, create, destroy};
+const tt_bench_family tt_bench_ends = {.list = list, .create = create, .destroy = destroy};

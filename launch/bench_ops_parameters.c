@@ -300,4 +300,4 @@ static void destroy(void *user)
     }
 }
 
-const tt_bench_family tt_bench_parameters = {list, create, destroy};
+const tt_bench_family tt_bench_parameters = {.list = list, .create = create, .destroy = destroy};

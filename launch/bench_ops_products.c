@@ -199,4 +199,4 @@ static void destroy(void *user)
     }
 }
 
-const tt_bench_family tt_bench_products = {list, create, destroy};
+const tt_bench_family tt_bench_products = {.list = list, .create = create, .destroy = destroy};
