@@ -16,8 +16,10 @@ json_t *tt_inspect_integers(const int64_t *values, int count)
 
 static void add_ratio(json_t *entry, int64_t dense, int64_t parameters)
 {
-    double ratio = parameters > 0 ? (double)dense / (double)parameters : 0;
-    json_object_set_new(entry, "compression", json_real(ratio));
+    /* A removed map has no ratio. */
+    json_object_set_new(entry, "compression",
+                        parameters > 0 ? json_real((double)dense / (double)parameters)
+                                       : json_null());
 }
 
 void tt_inspect_add_shape(json_t *entry, const tt_train_shape *shape)

@@ -147,6 +147,19 @@ static void add_dense_map(tt_layer_shapes *shapes, const tt_linear *map)
     add_shape(shapes, name, &shape);
 }
 
+/* The number of the train of that name; -1: it is removed already. */
+static int train_number(const tt_model *model, const char *name)
+{
+    size_t length = strlen(name);
+    for (int i = 0; i < model->trains.count; i++) {
+        const char *core = model->parameters.items[model->trains.trains[i].cores[0]].name;
+        if (strncmp(core, name, length) == 0 && strcmp(core + length, ".core_1") == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
 /* The table of shapes, and whether it says anything new. */
 static tt_status list_shapes(tt_compaction *compaction, tt_error *error)
 {
@@ -159,14 +172,15 @@ static tt_status list_shapes(tt_compaction *compaction, tt_error *error)
         free(before.items);
         return no_memory(error);
     }
-    /* The trains come first in the model's table, in the set's order. */
     for (int i = 0; i < before.count; i++) {
         tt_train_shape shape = before.items[i].shape;
-        if (i < compaction->train_count) {
-            shape = shape_after(&model->trains.trains[i], &compaction->trains[i]);
+        int number = train_number(model, before.items[i].name);
+        if (number >= 0) {
+            shape = shape_after(&model->trains.trains[number], &compaction->trains[number]);
         }
-        compaction->cuts = compaction->cuts || memcmp(shape.ranks, before.items[i].shape.ranks,
-                                                      sizeof shape.ranks) != 0;
+        for (int k = 1; k < shape.order; k++) {
+            compaction->cuts = compaction->cuts || shape.ranks[k] != before.items[i].shape.ranks[k];
+        }
         add_shape(after, before.items[i].name, &shape);
     }
     free(before.items);

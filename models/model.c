@@ -97,30 +97,33 @@ const tt_linear *tt_model_map(const tt_model *model, int number)
     return heads[number - in_blocks + (model->has_masked_lm ? 0 : 1)];
 }
 
+static void add_shape(tt_layer_shapes *shapes, const char *name, const tt_train_shape *shape)
+{
+    tt_layer_shape *item = &shapes->items[shapes->count++];
+    snprintf(item->name, sizeof item->name, "%s", name);
+    item->shape = *shape;
+}
+
 tt_status tt_model_shapes(const tt_model *model, tt_layer_shapes *shapes, tt_error *error)
 {
-    int trains = model->trains.count, maps = tt_model_map_count(model);
-    *shapes =
-        (tt_layer_shapes){.items = calloc((size_t)(trains + maps + 1), sizeof *shapes->items)};
+    int maps = tt_model_map_count(model);
+    *shapes = (tt_layer_shapes){.items = calloc((size_t)maps + 1, sizeof *shapes->items)};
     if (!shapes->items) {
         return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for the table of shapes");
     }
-    for (int i = 0; i < trains; i++) {
-        tt_layer_shape *item = &shapes->items[shapes->count++];
-        const tt_train *train = &model->trains.trains[i];
-        const char *core = model->parameters.items[train->cores[0]].name;
-        snprintf(item->name, sizeof item->name, "%.*s", (int)(strrchr(core, '.') - core), core);
-        item->shape = train->shape;
+    const tt_word_table *words = &model->encoder.words;
+    if (words->form != TT_DENSE) {
+        tt_train_shape shape = tt_train_matrix_train(&words->matrix.shape);
+        add_shape(shapes, "bert.embeddings.word_embeddings", &shape);
     }
     for (int i = 0; i < maps; i++) {
         const tt_linear *map = tt_model_map(model, i);
-        if (map->form == TT_REMOVED) {
-            tt_layer_shape *item = &shapes->items[shapes->count++];
-            tt_linear_name(map, item->name, sizeof item->name);
-            item->shape = map->shape;
+        if (map->form != TT_DENSE) {
+            char name[128];
+            tt_linear_name(map, name, sizeof name);
+            add_shape(shapes, name, &map->shape);
         }
     }
-    tt_word_table_add_removed(&model->encoder.words, shapes);
     return TT_OK;
 }
 

@@ -78,8 +78,8 @@ void tt_model_free(tt_model *model);
  * block, then those of the heads. */
 int tt_model_map_count(const tt_model *model);
 const tt_linear *tt_model_map(const tt_model *model, int number);
-/* The shapes of all trains, in the order of the set, then those of removed maps and tables, to be
- * freed with free(shapes->items). */
+/* The shapes of the word table and of all maps, in their order, that are or were tensor trains; to
+ * be freed with free(shapes->items). */
 tt_status tt_model_shapes(const tt_model *model, tt_layer_shapes *shapes, tt_error *error);
 
 /* Bytes of activations and of tensor-train factors; parameters and optimizer come on top. */

@@ -1,7 +1,5 @@
 #include "models/word_table.h"
 
-#include <stdio.h>
-
 static const char name[] = "bert.embeddings.word_embeddings";
 
 tt_status tt_word_table_create(tt_word_table *table, const tt_configuration *configuration,
@@ -27,15 +25,6 @@ void tt_word_table_initialize(const tt_word_table *table, float deviation, uint6
         tt_parameters_fill_normal(table->parameters, table->weight, deviation, seed);
     } else {
         tt_train_matrix_initialize(&table->matrix, deviation, seed);
-    }
-}
-
-void tt_word_table_add_removed(const tt_word_table *table, tt_layer_shapes *shapes)
-{
-    if (table->form != TT_DENSE && table->matrix.removed) {
-        tt_layer_shape *item = &shapes->items[shapes->count++];
-        snprintf(item->name, sizeof item->name, "%s", name);
-        item->shape = tt_train_matrix_train(&table->matrix.shape);
     }
 }
 

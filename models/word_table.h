@@ -24,9 +24,6 @@ typedef struct {
 tt_status tt_word_table_create(tt_word_table *table, const tt_configuration *configuration,
                                tt_parameters *parameters, tt_train_set *trains, tt_error *error);
 void tt_word_table_initialize(const tt_word_table *table, float deviation, uint64_t seed);
-/* Puts a table that has lost its ranks at the end of the list, which has room for one entry more.
- */
-void tt_word_table_add_removed(const tt_word_table *table, tt_layer_shapes *shapes);
 /* After tt_train_set_plan; called again it starts over. */
 tt_status tt_word_table_plan(tt_word_table *table, tt_error *error);
 void tt_word_table_free(tt_word_table *table);
