@@ -102,6 +102,25 @@ static tt_status tokenizer_size(const tt_recipe *recipe, int64_t *size, tt_error
     return TT_OK;
 }
 
+/* The table of a tensor-train matrix has the vocabulary as inputs; the modes of both sides are
+ * those of its cores. */
+static json_t *embedding_json(const tt_configuration *configuration)
+{
+    const tt_train_matrix_shape *shape = &configuration->embedding.shape;
+    bool matrix = configuration->embedding.form == TT_TENSOR_TRAIN;
+    int64_t rows = configuration->vocabulary_size, width = configuration->hidden_size;
+    int64_t size = matrix ? tt_train_matrix_size(shape) : rows * width;
+    int order = matrix ? shape->order : 1;
+    return json_pack("{s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:f}", "map", "embedding",
+                     "form", matrix ? "tensor_train_matrix" : "dense", "inputs", (json_int_t)rows,
+                     "outputs", (json_int_t)width, "input_modes",
+                     tt_inspect_integers(matrix ? shape->rows : &rows, order), "output_modes",
+                     tt_inspect_integers(matrix ? shape->columns : &width, order), "ranks",
+                     matrix ? tt_inspect_integers(shape->ranks, order + 1) : json_array(),
+                     "parameters", (json_int_t)size, "dense_parameters", (json_int_t)(rows * width),
+                     "compression", (double)(rows * width) / (double)size);
+}
+
 static json_t *maps_json(const tt_configuration *configuration)
 {
     json_t *list = json_array();
@@ -126,6 +145,7 @@ static json_t *maps_json(const tt_configuration *configuration)
         }
         json_array_append_new(list, entry);
     }
+    json_array_append_new(list, embedding_json(configuration));
     return list;
 }
 

@@ -284,14 +284,15 @@ static void announce_run(const tt_trainer *trainer, const char *hosts)
     const tt_run *run = trainer->run;
     int64_t parameters = tt_parameters_size(&run->model.parameters);
     int64_t dense = trainer->state.dense_parameters;
-    int64_t embedding = run->configuration.vocabulary_size * run->configuration.hidden_size;
+    int64_t words = tt_word_table_size(&run->model.encoder.words);
+    int64_t dense_words = run->configuration.vocabulary_size * run->configuration.hidden_size;
     char device[512];
     tt_run_describe_device(run, device, sizeof device);
     fprintf(stderr,
             "%s: %lld parameters, %.1fx smaller than dense (%lld); without word embeddings %.1fx; "
             "%d rank%s on %s, device %s\n",
             run->recipe.name, (long long)parameters, (double)dense / (double)parameters,
-            (long long)dense, (double)(dense - embedding) / (double)(parameters - embedding),
+            (long long)dense, (double)(dense - dense_words) / (double)(parameters - words),
             run->world.size, run->world.size > 1 ? "s" : "",
             run->world.size > 1 ? hosts : run->world.host, device);
 }

@@ -39,6 +39,12 @@ void tt_word_table_free(tt_word_table *table)
     tt_train_matrix_free(&table->matrix);
 }
 
+int64_t tt_word_table_size(const tt_word_table *table)
+{
+    return table->form == TT_DENSE ? table->vocabulary * table->width
+                                   : tt_train_matrix_size(&table->matrix.shape);
+}
+
 size_t tt_word_table_bytes(const tt_word_table *table)
 {
     return tt_train_matrix_bytes(&table->matrix);

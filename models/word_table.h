@@ -1,5 +1,5 @@
 /* The word embeddings of an encoder: a dense table, a tensor-train matrix, or a matrix that has
- * lost its ranks (all rows 0). Only models/ includes this.
+ * lost its ranks (all rows 0).
  *
  * Rows go into the sum of embeddings (tt_embedding): look_up puts the batch's ids and a table with
  * their rows there, begin_backward the same with the table's gradient, which end_backward takes
@@ -27,6 +27,8 @@ void tt_word_table_initialize(const tt_word_table *table, float deviation, uint6
 /* After tt_train_set_plan; called again it starts over. */
 tt_status tt_word_table_plan(tt_word_table *table, tt_error *error);
 void tt_word_table_free(tt_word_table *table);
+/* Numbers learnt. */
+int64_t tt_word_table_size(const tt_word_table *table);
 size_t tt_word_table_bytes(const tt_word_table *table);
 
 /* Room for lookups of up to `tokens` ids in `arena`, which lives as long. The rows take the piece
