@@ -195,9 +195,17 @@ static void resolve_tensor_train(const tt_recipe_draft *draft)
     }
 }
 
+/* A task's model has a head of its own in place of those of pre-training. */
+static void resolve_task(tt_recipe *recipe)
+{
+    if (recipe->task.kind != TT_TASK_NONE) {
+        recipe->model.next_sentence = false;
+        recipe->tensor_train.maps[TT_RECIPE_TRANSFORM].form = TT_RECIPE_DENSE;
+    }
+}
+
 static void resolve_phases(tt_recipe *recipe)
 {
-    recipe->model.next_sentence = recipe->model.next_sentence && recipe->task.kind == TT_TASK_NONE;
     for (uint64_t i = 0; i < recipe->phase_count; i++) {
         tt_recipe_phase *phase = &recipe->phases[i];
         if (phase->name[0] == '\0') {
@@ -295,6 +303,7 @@ static tt_status build(const char *name, const char *text, size_t length,
     }
     resolve_model(draft);
     resolve_tensor_train(draft);
+    resolve_task(draft->recipe);
     resolve_phases(draft->recipe);
     resolve_stages(draft->recipe);
     tt_status status = resolve_names(draft->recipe, error);
