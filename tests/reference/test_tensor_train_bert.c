@@ -223,6 +223,7 @@ static void test_tensor_train_bert(void **state)
     compare(&configuration, &batch, TT_FORM_BY_COST, "BERT, half of its maps dense");
     static const char *const names[] = {"two cores", "three cores", "four cores", "five cores"};
     configuration.embedding.form = TT_TENSOR_TRAIN;
+    configuration.initializer_range = 0.2f;
     for (int order = 2; order <= 4; order++) {
         tt_suite_succeed(tt_train_matrix_shape_choose(configuration.vocabulary_size, 24, order, 6,
                                                       &configuration.embedding.shape, &error),
