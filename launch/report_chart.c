@@ -177,9 +177,9 @@ static void put_marks(const drawing *drawing)
     const tt_chart *chart = drawing->chart;
     double free_from = LEFT;
     for (int i = 0; i < chart->mark_count; i++) {
-        double x = tt_scale_at(&drawing->x, chart->marks[i].x);
+        double x = fmax(LEFT, tt_scale_at(&drawing->x, chart->marks[i].x));
         const char *label = chart->marks[i].label;
-        if (!(x >= LEFT - 0.5 && x <= WIDTH - RIGHT)) {
+        if (!(x <= WIDTH - RIGHT)) {
             continue;
         }
         if (x > LEFT + 2) {

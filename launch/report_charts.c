@@ -162,6 +162,19 @@ static bool repeats(const chart_kind *kind, const tt_report_run *run, int part)
     return true;
 }
 
+/* What the last compaction did shows even where no step came after it. */
+static void add_end(tt_chart_series *series, const tt_report_run *run, const chart_kind *kind)
+{
+    const tt_report_key key = kind->parts[0].key;
+    double end = run->records[run->record_count - 1].step;
+    double parameters = tt_report_parameters(run);
+    if (key == TT_REPORT_PARAMETERS) {
+        tt_chart_point(series, end, parameters);
+    } else if (key == (tt_report_key)COMPRESSION) {
+        tt_chart_point(series, end, run->dense_parameters / parameters);
+    }
+}
+
 static tt_status add_run(tt_chart *chart, const chart_kind *kind, const tt_report_run *run,
                          const char *label, int number, tt_error *error)
 {
@@ -170,7 +183,7 @@ static tt_status add_run(tt_chart *chart, const chart_kind *kind, const tt_repor
             continue;
         }
         tt_chart_series *series =
-            tt_chart_add(chart, label, kind->parts[part].name, number, run->record_count);
+            tt_chart_add(chart, label, kind->parts[part].name, number, run->record_count + 1);
         if (series == NULL) {
             return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for the chart %s", kind->id);
         }
@@ -182,6 +195,7 @@ static tt_status add_run(tt_chart *chart, const chart_kind *kind, const tt_repor
             tt_chart_point(series, place_of(record, kind->axis),
                            value_of(run, record, kind->parts[part].key));
         }
+        add_end(series, run, kind);
     }
     return TT_OK;
 }
@@ -194,7 +208,7 @@ static void add_marks(tt_chart *chart, const tt_report_run *run, x_axis axis)
         for (int64_t i = 0; run->name_counts[text] > 1 && i < run->record_count; i++) {
             int name = run->records[i].texts[text];
             if (name != earlier && name >= 0 && chart->mark_count < TT_CHART_MARKS) {
-                chart->marks[chart->mark_count].x = place_of(&run->records[i], axis);
+                chart->marks[chart->mark_count].x = i > 0 ? place_of(&run->records[i], axis) : 0;
                 chart->marks[chart->mark_count++].label = run->names[text][name];
             }
             earlier = name;

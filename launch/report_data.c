@@ -497,6 +497,16 @@ double tt_report_last(const tt_report_run *run, tt_report_key key)
     return NAN;
 }
 
+double tt_report_parameters(const tt_report_run *run)
+{
+    double parameters = tt_report_last(run, TT_REPORT_PARAMETERS);
+    const tt_report_compaction *last =
+        run->compaction_count > 0 ? &run->compactions[run->compaction_count - 1] : NULL;
+    bool newer = last != NULL && isfinite(last->parameters) &&
+                 (last->step >= run->records[run->record_count - 1].step || !isfinite(parameters));
+    return newer ? last->parameters : parameters;
+}
+
 double tt_report_map_parameters(const tt_report_map *map, const tt_report_ranks *ranks)
 {
     if (map->mode_count == 0 || ranks == NULL || ranks->count != map->mode_count + 1) {

@@ -118,6 +118,8 @@ void tt_report_free(tt_report_run *run);
 bool tt_report_has(const tt_report_run *run, tt_report_key key);
 /* The newest finite value; NAN where there is none. */
 double tt_report_last(const tt_report_run *run, tt_report_key key);
+/* Parameters of the whole model, as the newest record or compaction has them; NAN: unknown. */
+double tt_report_parameters(const tt_report_run *run);
 /* Entries of a map's cores and inner diagonals; NAN where modes and ranks do not fit. */
 double tt_report_map_parameters(const tt_report_map *map, const tt_report_ranks *ranks);
 /* A train with a link of rank 0. */

@@ -72,14 +72,6 @@ static double median_of(const tt_report_run *run, tt_report_key key)
     return median;
 }
 
-static double parameters_of(const tt_report_run *run)
-{
-    double parameters = tt_report_last(run, TT_REPORT_PARAMETERS);
-    return isfinite(parameters) || run->compaction_count == 0
-               ? parameters
-               : run->compactions[run->compaction_count - 1].parameters;
-}
-
 static const tt_report_record *last_record(const tt_report_run *run)
 {
     return &run->records[run->record_count - 1];
@@ -181,7 +173,7 @@ static double next_sentence_accuracy(const tt_report_run *run)
 
 static double model_bytes(const tt_report_run *run)
 {
-    return 4 * parameters_of(run);
+    return 4 * tt_report_parameters(run);
 }
 
 static double dense_parameters(const tt_report_run *run)
@@ -191,7 +183,7 @@ static double dense_parameters(const tt_report_run *run)
 
 static double compression(const tt_report_run *run)
 {
-    return run->dense_parameters / parameters_of(run);
+    return run->dense_parameters / tt_report_parameters(run);
 }
 
 static double kept_entries(const tt_report_run *run)
@@ -236,7 +228,7 @@ static const struct {
     {"validation accuracy, best", best_accuracy, AS_PERCENT},
     {"masked LM accuracy, validation", masked_lm_accuracy, AS_PERCENT},
     {"next-sentence accuracy, validation", next_sentence_accuracy, AS_PERCENT},
-    {"parameters", parameters_of, AS_INTEGER},
+    {"parameters", tt_report_parameters, AS_INTEGER},
     {"parameters of the dense model", dense_parameters, AS_INTEGER},
     {"compression", compression, AS_TIMES},
     {"size in f32", model_bytes, AS_BYTES},
@@ -310,7 +302,7 @@ static void put_tiles(FILE *out, const tt_report_run *run)
     put_tile(out, "validation accuracy", accuracy(run), AS_PERCENT, "best", best_accuracy(run),
              AS_PERCENT);
     put_tile(out, "masked LM accuracy", masked_lm_accuracy(run), AS_PERCENT, "", NAN, AS_REAL);
-    put_tile(out, "parameters", parameters_of(run), AS_INTEGER, "in f32", model_bytes(run),
+    put_tile(out, "parameters", tt_report_parameters(run), AS_INTEGER, "in f32", model_bytes(run),
              AS_BYTES);
     put_tile(out, "compression", compression(run), AS_TIMES, "dense:", dense_parameters(run),
              AS_INTEGER);

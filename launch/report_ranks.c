@@ -216,8 +216,8 @@ static void put_steps(const drawing *drawing)
                 tt_scale_at(&drawing->x, value), drawing->y + 20,
                 tt_scale_label(&drawing->x, value, label));
     }
-    fprintf(out, "<text class=\"label\" x=\"%d\" y=\"%.1f\">step</text>", WIDTH - RIGHT + 8,
-            drawing->y + 20);
+    fprintf(out, "<text class=\"label\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">step</text>",
+            LEFT - 8, drawing->y + 20);
 }
 
 static void put_shades(FILE *out)
@@ -358,9 +358,7 @@ void tt_report_put_sizes(FILE *out, const tt_report_run *run)
         !isfinite(tt_report_map_parameters(&run->maps[0], last_ranks(run, 0)))) {
         return;
     }
-    double parameters = tt_report_last(run, TT_REPORT_PARAMETERS);
-    double compacted = run->compactions[newest(run)].parameters;
-    parameters = isfinite(parameters) ? parameters : compacted;
+    double parameters = tt_report_parameters(run);
     fputs("<div class=\"scroll\"><table><caption>Sizes by kind of map</caption><thead><tr>"
           "<th scope=\"col\">kind</th><th scope=\"col\">maps</th><th scope=\"col\">removed</th>"
           "<th scope=\"col\">parameters</th><th scope=\"col\">dense</th>"

@@ -9,6 +9,8 @@
 
 enum { WIDTH = 960, LEFT = 178, RIGHT = 24, TOP = 6, BAR = 22, GAP = 8, BOTTOM = 38, LETTER = 8 };
 
+enum { NAMES = 32 };
+
 enum { STRETCHES = 240 }; /* the steps are cut into so many at most */
 
 static const char *const texts[TT_REPORT_TEXTS] = {"phase", "stage", "branch"};
@@ -17,7 +19,24 @@ typedef struct {
     FILE *out;
     tt_scale x;
     double y;
+    const char *names[NAMES]; /* of stages and branches of all runs; the place gives the colour */
+    int name_count;
 } drawing;
+
+/* Which of the names it is, after it has been added where it is new. */
+static int number_of(drawing *drawing, const char *name)
+{
+    for (int i = 0; i < drawing->name_count; i++) {
+        if (strcmp(drawing->names[i], name) == 0) {
+            return i;
+        }
+    }
+    if (drawing->name_count == NAMES) {
+        return NAMES - 1;
+    }
+    drawing->names[drawing->name_count] = name;
+    return drawing->name_count++;
+}
 
 /* The text that most records of a stretch have; -1 where none has any. */
 static int commonest(const tt_report_run *run, int text, double low, double high, int64_t *at)
@@ -34,8 +53,9 @@ static int commonest(const tt_report_run *run, int text, double low, double high
     return best;
 }
 
-static void put_bar(const drawing *drawing, const char *name, int colour, double low, double high)
+static void put_bar(drawing *drawing, const char *name, double low, double high)
 {
+    int colour = number_of(drawing, name) % TT_CHART_RUNS;
     double from = tt_scale_at(&drawing->x, low), to = tt_scale_at(&drawing->x, high);
     fprintf(drawing->out,
             "<rect class=\"bar c%d\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\"><title>",
@@ -68,15 +88,14 @@ static void put_row(drawing *drawing, const tt_report_run *run, int text, int nu
         int name = commonest(run, text, i == 0 ? low - 1 : low, high, &at);
         if (name >= 0 && name != present) {
             if (present >= 0) {
-                put_bar(drawing, run->names[text][present], present % TT_CHART_RUNS, begun, low);
+                put_bar(drawing, run->names[text][present], begun, low);
             }
             present = name;
             begun = low;
         }
     }
     if (present >= 0) {
-        put_bar(drawing, run->names[text][present], present % TT_CHART_RUNS, begun,
-                fmax(begun, end));
+        put_bar(drawing, run->names[text][present], begun, fmax(begun, end));
     }
     drawing->y += BAR + GAP;
 }
@@ -92,6 +111,25 @@ static void put_steps(const drawing *drawing)
     }
     fprintf(drawing->out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">step</text>", LEFT - 8,
             drawing->y + 10);
+}
+
+/* Bars may be too short for their names. */
+static void put_names(drawing *drawing, const tt_report_run *runs, int count)
+{
+    for (int text = TT_REPORT_STAGE; text <= TT_REPORT_BRANCH; text++) {
+        for (int i = 0; i < count; i++) {
+            for (int name = 0; name < runs[i].name_counts[text]; name++) {
+                number_of(drawing, runs[i].names[text][name]);
+            }
+        }
+    }
+    fputs("<ul class=\"legend\">", drawing->out);
+    for (int i = 0; i < drawing->name_count; i++) {
+        fprintf(drawing->out, "<li><span class=\"patch c%d\"></span>", i % TT_CHART_RUNS);
+        tt_report_escape(drawing->out, drawing->names[i]);
+        fputs("</li>", drawing->out);
+    }
+    fputs("</ul>", drawing->out);
 }
 
 void tt_report_put_stages(FILE *out, const tt_report_run *runs, const char *const *labels,
@@ -115,6 +153,7 @@ void tt_report_put_stages(FILE *out, const tt_report_run *runs, const char *cons
           "the objective the late stage took: the commonest of the logged steps in each "
           "stretch.</p></figcaption>",
           out);
+    put_names(&drawing, runs, count);
     fprintf(out,
             "<div class=\"scroll\"><svg class=\"stages\" viewBox=\"0 0 %d %d\" role=\"img\" "
             "aria-labelledby=\"stages-t\"><title id=\"stages-t\">Stages and branches over the "
