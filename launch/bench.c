@@ -135,6 +135,7 @@ int tt_bench_main(int argc, char **argv)
     static const tt_subcommand commands[] = {
         {"gemm", tt_bench_gemm_main, "the machine's measured matrix-product peak, by shape"},
         {"ops", tt_bench_ops_main, "every operation at a model's sizes"},
+        {"ratios", tt_bench_ratios_main, "training steps by compression, dense among them"},
         {"step", tt_bench_step_main, "a training step of a recipe, dense twin beside it if asked"},
     };
     const tt_command_group group = {

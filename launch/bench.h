@@ -1,4 +1,4 @@
-/* `ttrain bench gemm|ops|step`: what this machine can do, and what the program makes of it. */
+/* `ttrain bench gemm|ops|step|ratios`: what this machine can do, and what the program makes of it. */
 #ifndef TT_LAUNCH_BENCH_H
 #define TT_LAUNCH_BENCH_H
 
@@ -9,6 +9,7 @@ int tt_bench_main(int argc, char **argv);
 int tt_bench_gemm_main(int argc, char **argv);
 int tt_bench_ops_main(int argc, char **argv);
 int tt_bench_step_main(int argc, char **argv);
+int tt_bench_ratios_main(int argc, char **argv);
 
 /* Middle value; sorts the list. */
 double tt_bench_median(double *values, int count);

@@ -1,10 +1,9 @@
-#include "launch/bench.h"
+#include "launch/bench_step.h"
 
 #include "core/clock.h"
 #include "launch/command_line.h"
 #include "launch/memory_hint.h"
 #include "launch/model_recipe.h"
-#include "launch/run.h"
 #include "launch/step.h"
 
 #include <errno.h>
@@ -14,27 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WARM_UP = 2, LAYERS_EXPLAINED = 64, EXPLANATION = 256, MOST_STEPS = 1000 };
-
-typedef struct {
-    int64_t phase, steps, rounds, batch, sequence_length, threads;
-    int against; /* 0: nothing, 1: dense */
-    bool json, explain, launches;
-} bench_options;
-
-/* What a child measures and sends back. */
-typedef struct {
-    tt_status status;
-    tt_error error;
-    double median_step_s, peak_flops, flops_per_step;
-    int64_t tokens, peak_bytes, parameters, activation_bytes;
-    int64_t device_bytes; /* in use on a GPU; 0: the CPU device */
-    int64_t graph_nodes;  /* of a captured step; 0: it was not captured */
-    tt_precision precision;
-    int threads, ranks;
-    int layers;
-    char explanations[LAYERS_EXPLAINED][EXPLANATION];
-} measurement;
+enum { WARM_UP = 2, MOST_STEPS = 1000 };
 
 /* --- a batch of random tokens --- */
 
@@ -102,8 +81,8 @@ static tt_status one_step(tt_step *step, const tt_batch *batch, int64_t number,
 
 /* Steps follow each other as they do in training: on a GPU the host reads a step's result while the
  * next one runs. */
-static tt_status time_steps(tt_step *step, const tt_batch *batch, int steps, measurement *result,
-                            tt_error *error)
+static tt_status time_steps(tt_step *step, const tt_batch *batch, int steps,
+                            tt_bench_measurement *result, tt_error *error)
 {
     double times[MOST_STEPS];
     bool ahead = step->model->parameters.device->captures;
@@ -158,8 +137,8 @@ static tt_status count_launches(const tt_run *run, tt_step *step, const tt_batch
     return TT_OK;
 }
 
-static tt_status measure_model(tt_run *run, const bench_options *options, measurement *result,
-                               tt_error *error)
+static tt_status measure_model(tt_run *run, const tt_bench_step_options *options,
+                               tt_bench_measurement *result, tt_error *error)
 {
     const tt_recipe_phase *phase = &run->recipe.phases[options->phase];
     int64_t global = options->batch > 0 ? options->batch : phase->global_batch;
@@ -194,8 +173,8 @@ static tt_status measure_model(tt_run *run, const bench_options *options, measur
     }
     result->ranks = run->world.size;
     result->tokens = rows * run->world.size * sizes.sequence_length;
-    result->flops_per_step = tt_configuration_flops(&run->configuration, rows * run->world.size,
-                                                    sizes.sequence_length, sizes.max_predictions);
+    result->flops_per_step = tt_model_flops(&run->model, rows * run->world.size,
+                                            sizes.sequence_length, sizes.max_predictions);
     tt_batch_free(&batch);
     if (status == TT_OK) {
         result->parameters = tt_parameters_size(&run->model.parameters);
@@ -205,9 +184,10 @@ static tt_status measure_model(tt_run *run, const bench_options *options, measur
         result->device_bytes = (int64_t)(total - available);
         result->graph_nodes = step.graph ? run->device->graph_nodes(run->device, step.graph) : 0;
         int64_t layers = run->configuration.layers;
-        result->layers = (int)(layers < LAYERS_EXPLAINED ? layers : LAYERS_EXPLAINED);
+        result->layers = (int)(layers < TT_BENCH_LAYERS ? layers : TT_BENCH_LAYERS);
         for (int i = 0; i < result->layers; i++) {
-            tt_encoder_explain(&run->model.encoder, i, result->explanations[i], EXPLANATION);
+            tt_encoder_explain(&run->model.encoder, i, result->explanations[i],
+                               TT_BENCH_EXPLANATION);
         }
     }
     tt_step_destroy(&step);
@@ -216,13 +196,16 @@ static tt_status measure_model(tt_run *run, const bench_options *options, measur
 }
 
 /* Measures in this process, whose peak memory is then the step's. */
-static void measure(tt_run *run, const bench_options *options, measurement *result)
+static void measure(tt_run *run, const tt_bench_step_options *options, tt_bench_measurement *result)
 {
     tt_error *error = &result->error;
     result->precision = run->recipe.precision;
     result->status = tt_world_agree(&run->world, tt_run_open_device(run, error), error);
     if (result->status == TT_OK) {
         result->status = tt_run_connect(run, error);
+    }
+    if (result->status == TT_OK && run->recipe.initialize[0]) {
+        result->status = tt_run_take_shapes(run, run->recipe.initialize, error);
     }
     if (result->status == TT_OK) {
         result->status = tt_run_build_model(run, true, error);
@@ -235,7 +218,9 @@ static void measure(tt_run *run, const bench_options *options, measurement *resu
         tt_model_free(&run->model);
         run->model.parameters.device = NULL;
         result->peak_bytes = tt_bench_peak_memory();
-        result->peak_flops = options->launches ? 0 : tt_bench_peak(run->device) * run->world.size;
+        result->peak_flops = options->launches || options->without_peak
+                                 ? 0
+                                 : tt_bench_peak(run->device) * run->world.size;
     }
     tt_run_close(run);
 }
@@ -276,7 +261,8 @@ static bool write_whole(int descriptor, const void *source, size_t bytes)
 
 /* Measures in a process of its own, so that models measured one after the other do not share their
  * peak memory. */
-static void measure_apart(const tt_run *run, const bench_options *options, measurement *result)
+static void measure_apart(const tt_run *run, const tt_bench_step_options *options,
+                          tt_bench_measurement *result)
 {
     int ends[2];
     if (pipe(ends) != 0) {
@@ -308,9 +294,19 @@ static void measure_apart(const tt_run *run, const bench_options *options, measu
     }
 }
 
+void tt_bench_step_measure(tt_run *run, const tt_bench_step_options *options,
+                           tt_bench_measurement *result)
+{
+    if (run->world.uses_mpi) {
+        measure(run, options, result);
+    } else {
+        measure_apart(run, options, result);
+    }
+}
+
 /* --- reporting --- */
 
-static json_t *as_json(const measurement *m, bool explain)
+static json_t *as_json(const tt_bench_measurement *m, bool explain)
 {
     json_t *object = json_pack(
         "{s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:i, s:i}", "median_step_s", m->median_step_s,
@@ -333,7 +329,7 @@ static json_t *as_json(const measurement *m, bool explain)
     return object;
 }
 
-static void print_row(const char *name, const measurement *m)
+static void print_row(const char *name, const tt_bench_measurement *m)
 {
     printf("%-12s %12.4f %12.0f %14.1f %10.3f %12.1f %14lld\n", name, m->median_step_s,
            (double)m->tokens / m->median_step_s, 1e-9 * m->flops_per_step,
@@ -341,8 +337,8 @@ static void print_row(const char *name, const measurement *m)
            (long long)m->parameters);
 }
 
-static void print_json(const measurement *own, const measurement *dense,
-                       const bench_options *options)
+static void print_json(const tt_bench_measurement *own, const tt_bench_measurement *dense,
+                       const tt_bench_step_options *options)
 {
     json_t *root = options->launches
                        ? json_pack("{s:I}", "graph_nodes", (json_int_t)own->graph_nodes)
@@ -357,7 +353,7 @@ static void print_json(const measurement *own, const measurement *dense,
     json_decref(root);
 }
 
-static void print_table(const measurement *own, const measurement *dense)
+static void print_table(const tt_bench_measurement *own, const tt_bench_measurement *dense)
 {
     static const char *const precisions[] = {"f32", "tf32", "bf16"};
     printf("%-12s %12s %12s %14s %10s %12s %14s\n", "model", "step [s]", "tokens/s", "GFLOP/step",
@@ -379,7 +375,8 @@ static void print_table(const measurement *own, const measurement *dense)
     }
 }
 
-static void report(const measurement *own, const measurement *dense, const bench_options *options)
+static void report(const tt_bench_measurement *own, const tt_bench_measurement *dense,
+                   const tt_bench_step_options *options)
 {
     if (options->json) {
         print_json(own, dense, options);
@@ -394,11 +391,11 @@ static void report(const measurement *own, const measurement *dense, const bench
 }
 
 /* The round with the median step time stands for all. */
-static const measurement *middle_round(measurement *rounds, int count)
+const tt_bench_measurement *tt_bench_step_middle(tt_bench_measurement *rounds, int count)
 {
     for (int i = 1; i < count; i++) {
         for (int j = i; j > 0 && rounds[j].median_step_s < rounds[j - 1].median_step_s; j--) {
-            measurement swap = rounds[j];
+            tt_bench_measurement swap = rounds[j];
             rounds[j] = rounds[j - 1];
             rounds[j - 1] = swap;
         }
@@ -406,37 +403,32 @@ static const measurement *middle_round(measurement *rounds, int count)
     return &rounds[(count - 1) / 2];
 }
 
-enum { MOST_ROUNDS = 9 };
-
-static int run_bench(tt_run *run, const bench_options *options)
+static int run_bench(tt_run *run, const tt_bench_step_options *options)
 {
-    static measurement own[MOST_ROUNDS], dense[MOST_ROUNDS];
+    static tt_bench_measurement own[TT_BENCH_ROUNDS], dense[TT_BENCH_ROUNDS];
     tt_run twin = *run;
     tt_recipe_dense_twin(&run->recipe, &twin.recipe);
+    twin.recipe.initialize[0] = '\0';
     int rounds = (int)options->rounds;
     for (int i = 0; i < rounds; i++) {
         for (int turn = 0; turn < 1 + options->against; turn++) {
             tt_run *model = turn == 0 ? run : &twin;
-            measurement *result = turn == 0 ? &own[i] : &dense[i];
-            if (run->world.uses_mpi) {
-                measure(model, options, result);
-            } else {
-                measure_apart(model, options, result);
-            }
+            tt_bench_measurement *result = turn == 0 ? &own[i] : &dense[i];
+            tt_bench_step_measure(model, options, result);
             if (result->status != TT_OK) {
                 return tt_command_failed("bench step", &result->error);
             }
         }
     }
     if (run->world.rank == 0) {
-        report(middle_round(own, rounds), options->against ? middle_round(dense, rounds) : NULL,
-               options);
+        report(tt_bench_step_middle(own, rounds),
+               options->against ? tt_bench_step_middle(dense, rounds) : NULL, options);
     }
     return TT_EXIT_DONE;
 }
 
-static tt_status set_up(tt_run *run, char **arguments, int count, const bench_options *options,
-                        tt_error *error)
+tt_status tt_bench_step_set_up(tt_run *run, char **arguments, int count,
+                               const tt_bench_step_options *options, tt_error *error)
 {
     TT_TRY(tt_world_join(&run->world, error));
     TT_TRY(tt_run_read_recipe(run, arguments[0], arguments + 1, count - 1, error));
@@ -456,14 +448,14 @@ static tt_status set_up(tt_run *run, char **arguments, int count, const bench_op
 
 int tt_bench_step_main(int argc, char **argv)
 {
-    bench_options options = {.steps = 10, .rounds = 1};
+    tt_bench_step_options options = {.steps = 10, .rounds = 1};
     static const char *const twins[] = {"nothing", "dense", NULL};
     const tt_option table[] = {
         {"steps", TT_OPTION_INTEGER, &options.steps, "N", "steps timed, after two to warm up", NULL,
          1, MOST_STEPS, false},
         {"rounds", TT_OPTION_INTEGER, &options.rounds, "N",
          "times that everything is measured, in turns; the median round is shown", NULL, 1,
-         MOST_ROUNDS, false},
+         TT_BENCH_ROUNDS, false},
         {"against", TT_OPTION_CHOICE, &options.against, "WHAT",
          "measure the recipe's dense twin in the same run", twins, 0, 0, false},
         {"phase", TT_OPTION_INTEGER, &options.phase, "N", "phase of the recipe, from 0", NULL, 0,
@@ -500,7 +492,7 @@ int tt_bench_step_main(int argc, char **argv)
     }
     tt_run run = {0};
     tt_error error = {0};
-    if (set_up(&run, arguments, count, &options, &error) != TT_OK) {
+    if (tt_bench_step_set_up(&run, arguments, count, &options, &error) != TT_OK) {
         exit_status =
             run.world.rank == 0 ? tt_command_failed("bench step", &error) : TT_EXIT_FAILED;
     } else {

@@ -127,6 +127,43 @@ tt_status tt_model_shapes(const tt_model *model, tt_layer_shapes *shapes, tt_err
     return TT_OK;
 }
 
+/* Multiplications of one row through a map. */
+static double work_of(const tt_linear *map)
+{
+    return map->form == TT_DENSE ? (double)map->inputs * (double)map->outputs
+                                 : (double)map->rank * (double)(map->inputs + map->outputs);
+}
+
+double tt_model_flops(const tt_model *model, int64_t sequences, int64_t sequence_length,
+                      int64_t predictions)
+{
+    const tt_configuration *configuration = &model->configuration;
+    double flops = tt_configuration_flops(configuration, sequences, sequence_length, predictions);
+    int in_blocks = MAPS_A_BLOCK * (int)configuration->layers;
+    for (int i = 0; i < tt_model_map_count(model); i++) {
+        static const tt_map_kind kinds[MAPS_A_BLOCK] = {TT_MAP_ATTENTION,    TT_MAP_ATTENTION,
+                                                        TT_MAP_ATTENTION,    TT_MAP_ATTENTION,
+                                                        TT_MAP_INTERMEDIATE, TT_MAP_OUTPUT};
+        const tt_linear *map = tt_model_map(model, i);
+        tt_map_kind kind = i < in_blocks                        ? kinds[i % MAPS_A_BLOCK]
+                           : map == &model->masked_lm.transform ? TT_MAP_TRANSFORM
+                                                                : TT_MAP_POOLER;
+        const tt_linear_form *form = &configuration->maps[kind];
+        if (form->form != TT_TENSOR_TRAIN || map == &model->sentence.classifier) {
+            continue;
+        }
+        double rows = kind == TT_MAP_TRANSFORM ? (double)predictions
+                      : kind == TT_MAP_POOLER  ? 1.0
+                                               : (double)sequence_length;
+        double asked = (double)form->shape.ranks[form->shape.input_order] *
+                       (double)(map->inputs + map->outputs);
+        bool skips = map->form == TT_REMOVED && i < in_blocks && i % MAPS_A_BLOCK == 3;
+        asked += skips ? 2.0 * (double)sequence_length * (double)map->inputs : 0.0;
+        flops -= 6.0 * (double)sequences * rows * (asked - work_of(map));
+    }
+    return flops;
+}
+
 /* --- activations and steps ------------------------------------------------------------------- */
 
 tt_status tt_model_plan(tt_model *model, int64_t batch, int64_t sequence, int64_t max_predictions,

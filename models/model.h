@@ -82,6 +82,10 @@ const tt_linear *tt_model_map(const tt_model *model, int number);
  * be freed with free(shapes->items). */
 tt_status tt_model_shapes(const tt_model *model, tt_layer_shapes *shapes, tt_error *error);
 
+/* As tt_configuration_flops, for the maps as they are. */
+double tt_model_flops(const tt_model *model, int64_t sequences, int64_t sequence_length,
+                      int64_t predictions);
+
 /* Bytes of activations and of tensor-train factors; parameters and optimizer come on top. */
 size_t tt_model_activation_bytes(const tt_model *model);
 
