@@ -175,7 +175,7 @@ static bool name_file(tt_event_file *file, const char *metrics_path)
 {
     char host[65] = "";
     if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0') {
-        strcpy(host, "localhost");
+        snprintf(host, sizeof host, "localhost");
     }
     for (char *at = host; *at; at++) {
         *at = isalnum((unsigned char)*at) || *at == '-' ? *at : '_';

@@ -84,7 +84,7 @@ static bool find_ranges(const tt_chart *chart, double low[2], double high[2])
         low[0] = fmin(low[0], series->x[0]);
         high[0] = fmax(high[0], series->x[series->count - 1]);
     }
-    double *all = malloc((size_t)total * sizeof *all);
+    double *all = malloc(((size_t)total + 1) * sizeof *all);
     for (int i = 0; all != NULL && i < chart->series_count; i++) {
         const tt_chart_series *series = &chart->series[i];
         memcpy(all + used, series->y, (size_t)series->count * sizeof *all);

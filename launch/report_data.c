@@ -397,7 +397,10 @@ static void read_name(tt_report_run *run)
         return;
     }
     line += 5 + strspn(line + 5, " ");
-    const char quote = *line == '"' || *line == '\'' ? *line++ : '\n';
+    char quote = '\n';
+    if (*line == '"' || *line == '\'') {
+        quote = *line++;
+    }
     size_t used = 0;
     while (*line != '\0' && *line != '\n' && *line != quote && used + 1 < sizeof run->name) {
         line += *line == '\\' && quote == '"' && line[1] != '\n' && line[1] != '\0';

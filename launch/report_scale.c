@@ -28,7 +28,7 @@ static void choose_time(tt_scale *scale)
         i++;
     }
     scale->divisor = units[i].seconds;
-    strcpy(scale->unit, units[i].name);
+    snprintf(scale->unit, sizeof scale->unit, "%s", units[i].name);
 }
 
 static void choose_power(tt_scale *scale)
@@ -36,13 +36,13 @@ static void choose_power(tt_scale *scale)
     double size = fmax(fabs(scale->low), fabs(scale->high));
     if (size >= 9.999e9) {
         scale->divisor = 1e9;
-        strcpy(scale->suffix, "G");
+        snprintf(scale->suffix, sizeof scale->suffix, "%s", "G");
     } else if (size >= 9.999e5) {
         scale->divisor = 1e6;
-        strcpy(scale->suffix, "M");
+        snprintf(scale->suffix, sizeof scale->suffix, "%s", "M");
     } else if (size >= 9.999e3) {
         scale->divisor = 1e3;
-        strcpy(scale->suffix, "k");
+        snprintf(scale->suffix, sizeof scale->suffix, "%s", "k");
     } else if (size > 0 && size < 9.99e-3) {
         int power = (int)floor(log10(size));
         scale->divisor = pow(10, power);
@@ -72,7 +72,7 @@ tt_scale tt_scale_make(double low, double high, int wanted, bool widens, tt_char
         choose_time(&scale);
     } else if (unit == TT_CHART_PERCENT) {
         scale.divisor = 0.01;
-        strcpy(scale.suffix, "%");
+        snprintf(scale.suffix, sizeof scale.suffix, "%s", "%");
     } else {
         choose_power(&scale);
     }

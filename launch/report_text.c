@@ -91,7 +91,8 @@ const char *tt_report_real(double value, char text[TT_REPORT_NUMBER])
     char digits[32];
     double size = fabs(value);
     if (!isfinite(value)) {
-        return strcpy(text, "\xE2\x80\x93");
+        snprintf(text, TT_REPORT_NUMBER, "\xE2\x80\x93");
+        return text;
     }
     if (size >= 1e15 || (size > 0 && size < 1e-2)) {
         snprintf(text, TT_REPORT_NUMBER, "%.4g", value);
