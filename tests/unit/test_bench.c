@@ -225,6 +225,49 @@ static void test_gemm(void **state)
     json_decref(root);
 }
 
+/* A recipe that says its vocabulary needs no shards. */
+#define RATIOS                                                                                     \
+    "bench ratios '" TTRAIN_SOURCE_DIR "/recipes/six_encoder/pretrain.yaml' model.layers=1 "       \
+    "model.vocabulary_size=50 --batch 1 --sequence-length 8 --steps 1 --rounds 1 --threads 1 "
+
+static void test_ratios(void **state)
+{
+    (void)state;
+    json_t *list = run_well(RATIOS "--ratios 2,50 --json");
+    assert_int_equal(json_array_size(list), 3);
+    static const double least[] = {0.0, 2.0, 50.0};
+    for (size_t i = 0; i < 3; i++) {
+        json_t *entry = json_array_get(list, i);
+        const json_t *compression = json_object_get(entry, "compression");
+        assert_true(i == 0 ? json_is_null(compression)
+                           : json_real_value(compression) >= least[i] &&
+                                 json_real_value(compression) < 1.5 * least[i]);
+        expect_positive(entry, "median_step_s");
+        expect_positive(entry, "speedup_against_dense");
+        assert_true(i == 0 || json_integer_value(json_object_get(entry, "parameters")) <
+                                  json_integer_value(
+                                      json_object_get(json_array_get(list, i - 1), "parameters")));
+    }
+    assert_true(
+        json_real_value(json_object_get(json_array_get(list, 0), "speedup_against_dense")) == 1.0);
+    json_decref(list);
+    static const char *const wrong[] = {RATIOS "--ratios 2,x", RATIOS "--ratios 0.5",
+                                        RATIOS "--ratios ''"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        int exit_status;
+        json_t *root = run(wrong[i], &exit_status);
+        assert_null(root);
+        assert_int_equal(exit_status, 2);
+    }
+    int exit_status;
+    json_t *root = run(RATIOS "tensor_train.form=dense tensor_train.attention.form=dense "
+                              "tensor_train.intermediate.form=dense tensor_train.output.form=dense "
+                              "tensor_train.pooler.form=dense",
+                       &exit_status);
+    assert_null(root);
+    assert_int_equal(exit_status, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +275,7 @@ int main(void)
         cmocka_unit_test(test_ops_compares_forms_at_odd_sizes),
         cmocka_unit_test(test_ops_refuses_wrong_usage),
         cmocka_unit_test(test_gemm),
+        cmocka_unit_test(test_ratios),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

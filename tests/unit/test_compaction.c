@@ -189,6 +189,9 @@ static void check_outputs(const scenario *s, tt_form_choice choice, bool matrix)
     read_logits(&run, &made.batch, before);
     int64_t size = tt_parameters_size(&run.model.parameters);
     size_t memory = tt_model_activation_bytes(&run.model);
+    double flops = tt_model_flops(&run.model, 4, 12, 5);
+    double asked = tt_configuration_flops(&run.model.configuration, 4, 12, 5);
+    assert_true(fabs(flops - asked) <= 1e-12 * asked);
     compact(&run.model);
     assert_int_equal(removed_maps(&run.model), s->removed);
     run.model.encoder.step = run.step;
@@ -196,6 +199,7 @@ static void check_outputs(const scenario *s, tt_form_choice choice, bool matrix)
     small_expect_range(s->name, after, before, 0, LOGITS, small_tolerance(2e-5));
     assert_true(tt_parameters_size(&run.model.parameters) < size);
     assert_true(tt_model_activation_bytes(&run.model) < memory);
+    assert_true(tt_model_flops(&run.model, 4, 12, 5) <= flops);
 
     tt_error error = {0};
     tt_compaction *again;
