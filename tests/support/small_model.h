@@ -59,6 +59,19 @@ static UNUSED tt_configuration small_configuration(tt_form form)
     return configuration;
 }
 
+/* Tensor trains everywhere, the words a tensor-train matrix. */
+static UNUSED tt_configuration small_words_configuration(bool untied)
+{
+    tt_error error = {0};
+    tt_configuration configuration = small_configuration(TT_TENSOR_TRAIN);
+    configuration.embedding.form = TT_TENSOR_TRAIN;
+    configuration.embedding.untied = untied;
+    small_succeed(tt_train_matrix_shape_choose(SMALL_VOCABULARY, SMALL_HIDDEN, 3, 6,
+                                               &configuration.embedding.shape, &error),
+                  &error);
+    return configuration;
+}
+
 static const int small_masked_counts[SMALL_ROWS] = {3, 1, 0, 0, 5, 2, 1, 2};
 
 /* A batch and the memory that it lies in. */

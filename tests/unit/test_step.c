@@ -443,9 +443,11 @@ static void run_steps(const tt_configuration *configuration, bool captures,
 static void test_captured_step(void **state)
 {
     (void)state;
-    const tt_form forms[] = {TT_DENSE, TT_TENSOR_TRAIN};
-    for (int i = 0; i < 2; i++) {
-        tt_configuration configuration = small_configuration(forms[i]);
+    const tt_configuration configurations[] = {small_configuration(TT_DENSE),
+                                               small_configuration(TT_TENSOR_TRAIN),
+                                               small_words_configuration(false)};
+    for (int i = 0; i < 3; i++) {
+        tt_configuration configuration = configurations[i];
         tt_step_result captured[CAPTURED_STEPS], given[CAPTURED_STEPS];
         float *captured_values, *given_values;
         size_t value_bytes;
@@ -479,9 +481,11 @@ static void *counting_allocate(tt_device *device, size_t bytes)
 static void test_no_allocation_in_a_step(void **state)
 {
     (void)state;
-    const tt_form forms[] = {TT_DENSE, TT_TENSOR_TRAIN};
-    for (int i = 0; i < 2; i++) {
-        tt_configuration configuration = small_configuration(forms[i]);
+    const tt_configuration configurations[] = {small_configuration(TT_DENSE),
+                                               small_configuration(TT_TENSOR_TRAIN),
+                                               small_words_configuration(false)};
+    for (int i = 0; i < 3; i++) {
+        tt_configuration configuration = configurations[i];
         tt_optimizer_options options = options_for(true, 1e-3);
         small_batch made;
         fixture f;

@@ -127,18 +127,6 @@ static void test_six_encoder_parameters(void **state)
 
 /* --- models --- */
 
-static tt_configuration words_configuration(bool untied)
-{
-    tt_error error = {0};
-    tt_configuration configuration = small_configuration(TT_TENSOR_TRAIN);
-    configuration.embedding.form = TT_TENSOR_TRAIN;
-    configuration.embedding.untied = untied;
-    small_succeed(tt_train_matrix_shape_choose(SMALL_VOCABULARY, SMALL_HIDDEN, 3, 6,
-                                               &configuration.embedding.shape, &error),
-                  &error);
-    return configuration;
-}
-
 static void make_run(small_run *run, const tt_configuration *configuration, int classes,
                      int threads)
 {
@@ -188,7 +176,8 @@ static void test_slopes(void **state)
     if (test_device_precision() != TEST_F32) {
         skip(); /* differences are too small for other precisions */
     }
-    tt_configuration tied = words_configuration(false), untied = words_configuration(true);
+    tt_configuration tied = small_words_configuration(false),
+                     untied = small_words_configuration(true);
     check_slope(&tied, 0);
     check_slope(&untied, 0);
     check_slope(&tied, SMALL_CLASSES);
@@ -197,8 +186,8 @@ static void test_slopes(void **state)
 static void test_untied_head(void **state)
 {
     (void)state;
-    tt_configuration configuration = words_configuration(true);
-    tt_configuration tied = words_configuration(false);
+    tt_configuration configuration = small_words_configuration(true);
+    tt_configuration tied = small_words_configuration(false);
     small_run run;
     make_run(&run, &configuration, 0, 1);
     const tt_parameters *parameters = &run.model.parameters;
@@ -220,7 +209,7 @@ static void test_untied_head(void **state)
 static void test_micro_batches(void **state)
 {
     (void)state;
-    tt_configuration configuration = words_configuration(false);
+    tt_configuration configuration = small_words_configuration(false);
     small_batch made;
     small_batch_make(&made, small_masked_counts, 3);
     small_run run;
@@ -236,7 +225,7 @@ static void test_micro_batches(void **state)
 static void test_same_bits(void **state)
 {
     (void)state;
-    tt_configuration configuration = words_configuration(false);
+    tt_configuration configuration = small_words_configuration(false);
     small_batch made;
     small_batch_make(&made, small_masked_counts, 3);
     float *first = NULL;
@@ -278,7 +267,7 @@ static void create_from_shapes(small_run *run, const tt_configuration *configura
 static void test_fewer_ranks(void **state)
 {
     (void)state;
-    tt_configuration configuration = words_configuration(false);
+    tt_configuration configuration = small_words_configuration(false);
     tt_train_shape left = tt_train_matrix_train(&configuration.embedding.shape);
     left.ranks[1] = 2;
     left.ranks[2] = 5;
@@ -315,7 +304,7 @@ static void test_fewer_ranks(void **state)
 static void test_removed_table(void **state)
 {
     (void)state;
-    tt_configuration configuration = words_configuration(false);
+    tt_configuration configuration = small_words_configuration(false);
     tt_train_shape left = tt_train_matrix_train(&configuration.embedding.shape);
     left.ranks[2] = 0;
     small_batch made;
