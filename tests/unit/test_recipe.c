@@ -1,5 +1,6 @@
 #include "support/scratch.h"
 
+#include "launch/model_recipe.h"
 #include "launch/recipe.h"
 
 static tt_recipe recipe; /* too large for the stack of a test that has two */
@@ -487,6 +488,60 @@ static void test_files_that_are_none(void **state)
     expect_failure(tt_recipe_load(binary, NULL, 0, &recipe, &error), &error, binary);
 }
 
+static void test_embedding(void **state)
+{
+    (void)state;
+    accept(minimal);
+    assert_int_equal(recipe.tensor_train.embedding.form, TT_RECIPE_EMBEDDING_DENSE);
+    assert_true(recipe.tensor_train.embedding.tied);
+    char text[1024];
+    snprintf(text, sizeof text,
+             "%stensor_train: {rank: 7, embedding: {form: tensor_train_matrix, "
+             "vocabulary_modes: [40, 30, 30], hidden_modes: [4, 4, 4], tied: false}}\n",
+             minimal);
+    accept(text);
+    const tt_recipe_embedding *embedding = &recipe.tensor_train.embedding;
+    assert_int_equal(embedding->form, TT_RECIPE_TENSOR_TRAIN_MATRIX);
+    assert_int_equal(embedding->rank, 7);
+    assert_int_equal(embedding->vocabulary_mode_count, 3);
+    assert_int_equal(embedding->hidden_modes[2], 4);
+    assert_false(embedding->tied);
+    tt_configuration configuration;
+    tt_error error;
+    expect_success(tt_model_recipe_configuration(&recipe, 30522, &configuration, &error), &error);
+    assert_int_equal(configuration.embedding.form, TT_TENSOR_TRAIN);
+    assert_true(configuration.embedding.untied);
+    const int64_t ranks[] = {1, 7, 7, 1};
+    assert_memory_equal(configuration.embedding.shape.ranks, ranks, sizeof ranks);
+    snprintf(text, sizeof text,
+             "%stensor_train: {embedding: {form: tensor_train_matrix, rank: 9}}\n", minimal);
+    accept(text);
+    expect_success(tt_model_recipe_configuration(&recipe, 30522, &configuration, &error), &error);
+    assert_int_equal(configuration.embedding.shape.order, 4);
+    assert_false(configuration.embedding.untied);
+
+    refuse_after_minimal("tensor_train: {embedding: {form: tensor_train_matrix}}\n",
+                         "tensor_train.embedding: a tensor-train matrix needs ranks or rank");
+    refuse_after_minimal("tensor_train: {embedding: {form: tensor_train}}\n",
+                         "expected one of dense, tensor_train_matrix");
+    refuse_after_minimal("tensor_train: {embedding: {form: tensor_train_matrix, rank: 2, "
+                         "hidden_modes: [8, 8]}}\n",
+                         "expected as many hidden_modes as vocabulary_modes, found 2 and 0");
+    refuse_after_minimal("tensor_train: {embedding: {form: tensor_train_matrix, rank: 2, "
+                         "vocabulary_modes: [200, 200], hidden_modes: [8, 9]}}\n",
+                         "tensor_train.embedding.hidden_modes: expected mode sizes whose product");
+    refuse_after_minimal("tensor_train: {embedding: {form: tensor_train_matrix, rank: 2, "
+                         "order: 1}}\n",
+                         "tensor_train.embedding: expected at least 2 cores, found 1");
+    snprintf(text, sizeof text,
+             "%stensor_train: {embedding: {form: tensor_train_matrix, rank: 2, "
+             "vocabulary_modes: [100, 100], hidden_modes: [8, 8]}}\n",
+             minimal);
+    accept(text);
+    expect_failure(tt_model_recipe_configuration(&recipe, 30522, &configuration, &error), &error,
+                   "vocabulary modes multiply to 10000, expected at least 30522");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -498,6 +553,7 @@ int main(void)
         cmocka_unit_test(test_wrong_types),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_tensor_trains),
+        cmocka_unit_test(test_embedding),
         cmocka_unit_test(test_overrides),
         cmocka_unit_test(test_later_overrides_win),
         cmocka_unit_test(test_device_and_precision),
