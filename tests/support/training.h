@@ -35,6 +35,7 @@ static const char training_recipe[] =
 
 /* A run of `ttrain pretrain`: recipe.yaml with these arguments after it. */
 typedef struct {
+    const char *command;       /* NULL: pretrain */
     int ranks;                 /* 0: without mpirun */
     const char *recipe;        /* NULL: recipe.yaml */
     const char *arguments[16]; /* KEY=VALUE and options */
@@ -145,7 +146,7 @@ static UNUSED program start_training(const training *run)
         call.arguments[count++] = wrapper;
     }
     call.arguments[count++] = TTRAIN_PROGRAM;
-    call.arguments[count++] = "pretrain";
+    call.arguments[count++] = run->command ? run->command : "pretrain";
     call.arguments[count++] = run->recipe ? run->recipe : "recipe.yaml";
     for (int i = 0; i < 16 && run->arguments[i]; i++) {
         call.arguments[count++] = run->arguments[i];
