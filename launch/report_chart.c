@@ -262,6 +262,17 @@ static bool put_series(drawing *drawing, const tt_chart_series *series)
     return room;
 }
 
+/* Where a line ends: what is drawn thick of a noisy one. */
+static double end_of(const tt_chart_series *series)
+{
+    int64_t newest = series->noisy && series->count >= SMOOTHED ? series->count / 25 : 1;
+    double sum = 0;
+    for (int64_t i = series->count - newest; i < series->count; i++) {
+        sum += series->y[i];
+    }
+    return sum / (double)newest;
+}
+
 /* The run's letter at the end of its first line; letters make way for those that are there. */
 static void put_letters(const drawing *drawing)
 {
@@ -274,7 +285,7 @@ static void put_letters(const drawing *drawing)
             continue;
         }
         double x = tt_scale_at(&drawing->x, series->x[series->count - 1]) + 5;
-        double y = tt_scale_at(&drawing->y, series->y[series->count - 1]) + 4;
+        double y = tt_scale_at(&drawing->y, end_of(series)) + 4;
         y = fmax(TOP + 8, fmin(HEIGHT - BOTTOM - 2, y));
         for (int j = 0; j < count; j++) {
             if (fabs(taken[j][0] - x) < 10 && fabs(taken[j][1] - y) < 12) {

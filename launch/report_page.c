@@ -472,16 +472,34 @@ static void put_links(const page *page)
     fputs("</nav>\n", page->out);
 }
 
-/* A run is called by its name where that tells it from the others, else by its folder. */
-static void choose_labels(page *page)
+/* Ways to call a run, from the shortest on: its name, its folder's name, its folder. */
+static const char *label_of(const tt_report_run *run, int way)
 {
-    for (int i = 0; i < page->count; i++) {
-        page->labels[i] = page->runs[i].name;
-        for (int j = 0; j < page->count; j++) {
-            if (i != j && strcmp(page->runs[i].name, page->runs[j].name) == 0) {
-                page->labels[i] = page->runs[i].path;
+    const char *slash = strrchr(run->path, '/');
+    return way == 0 ? run->name : way == 1 && slash != NULL && slash[1] ? slash + 1 : run->path;
+}
+
+static bool labels_differ(const tt_report_run *runs, int count, int way)
+{
+    for (int i = 0; i < count; i++) {
+        for (int j = 0; j < i; j++) {
+            if (strcmp(label_of(&runs[i], way), label_of(&runs[j], way)) == 0) {
+                return false;
             }
         }
+    }
+    return true;
+}
+
+/* The shortest way that tells the runs apart. */
+static void choose_labels(page *page)
+{
+    int way = 0;
+    while (way < 2 && !labels_differ(page->runs, page->count, way)) {
+        way++;
+    }
+    for (int i = 0; i < page->count; i++) {
+        page->labels[i] = label_of(&page->runs[i], way);
     }
 }
 
