@@ -199,7 +199,7 @@ static bool has_tensor_trains(const tt_recipe *recipe)
             return true;
         }
     }
-    return false;
+    return recipe->tensor_train.embedding.form == TT_RECIPE_TENSOR_TRAIN_MATRIX;
 }
 
 static tt_status check_late_stage(const tt_recipe_stage *stage, unsigned long long n,
@@ -239,7 +239,16 @@ static tt_status check_stage(const tt_recipe *recipe, uint64_t number, tt_error 
         return tt_error_set(error, TT_INVALID_INPUT,
                             "stages.%llu: expected steps or epochs, found both", n);
     }
-    return stage->kind == TT_RECIPE_LATE ? check_late_stage(stage, n, error) : TT_OK;
+    if (stage->kind == TT_RECIPE_LATE) {
+        return check_late_stage(stage, n, error);
+    }
+    if (stage->target_loss > 0 || stage->target_ratio > 0 || stage->target_parameters > 0) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "stages.%llu: expected kind late for a stage with a target, found an "
+                            "early one, which has none",
+                            n);
+    }
+    return TT_OK;
 }
 
 static tt_status check_ranks_train(const tt_recipe *recipe, tt_error *error)

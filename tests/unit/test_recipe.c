@@ -394,6 +394,7 @@ static void test_stages(void **state)
 static void test_stages_that_make_no_sense(void **state)
 {
     (void)state;
+    char whole[1024];
     refuse_stages("[{kind: early}]", "stages.0: expected steps or epochs above 0, found a stage "
                                      "with no steps");
     refuse_stages("[{steps: 5}, {steps: 0}]", "stages.1: expected steps or epochs above 0");
@@ -402,6 +403,8 @@ static void test_stages_that_make_no_sense(void **state)
     refuse_stages("[{steps: 3, gamma: -1}]", "stages.0.gamma: expected a number from 0");
     refuse_stages("[{kind: middle, steps: 3}]", "stages.0.kind: expected one of early, late");
     refuse_stages("[{steps: 3, tagret_loss: 1}]", "did you mean target_loss?");
+    refuse_stages("[{steps: 3, target_ratio: 0.5}]", "stages.0: expected kind late for a stage "
+                                                     "with a target, found an early one");
     refuse_stages("[{kind: late, steps: 3, target_ratio: 0.5}]",
                   "stages.0.target_loss: a late stage needs a loss above 0");
     refuse_stages("[{kind: late, steps: 3, target_loss: .nan, target_ratio: 0.5}]",
@@ -427,6 +430,10 @@ static void test_stages_that_make_no_sense(void **state)
                          "tensor_train.threshold: expected a number above 0");
     refuse_after_minimal("stages: [{steps: 5}]\n",
                          "stages: expected a recipe with tensor-train maps");
+    snprintf(whole, sizeof whole, "%s%s", minimal,
+             "tensor_train: {embedding: {form: tensor_train_matrix, rank: 4}}\n"
+             "stages: [{steps: 5}]\nrank: {compaction_interval: 5}\n");
+    accept(whole);
     refuse_after_minimal("rank: {compaction_interval: 5}\n",
                          "rank.compaction_interval: expected a recipe with tensor-train maps");
     refuse_override("rank.objective=papers", "did you mean paper?");
