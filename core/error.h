@@ -21,7 +21,8 @@ typedef struct {
     char message[1024];
 } tt_error;
 
-/* Fills `error` (printf rules, one line, no final newline) and returns `status`, so that a function
+/* Fills `error` (printf rules, one line, no final newline; control characters in it, such as those
+ * of a file's name, become "?") and returns `status`, so that a function
  * can end with `return tt_error_set(error, TT_IO_FAILED, "%s: %s", path, strerror(errno));`.
  * `error` must not be NULL. */
 tt_status tt_error_set(tt_error *error, tt_status status, const char *format, ...)

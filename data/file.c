@@ -66,7 +66,8 @@ static tt_status read_open(int descriptor, const char *path, size_t limit, void 
 tt_status tt_file_read(const char *path, size_t limit, void **bytes, size_t *size, tt_error *error)
 {
     *bytes = NULL;
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    /* Without O_NONBLOCK a pipe that nobody writes to would be waited for. */
+    int descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (descriptor < 0) {
         return system_error(path, error);
     }
