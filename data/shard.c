@@ -210,6 +210,34 @@ static tt_status check_storage(shard_file *file, const char *name, hid_t dataset
     return check_chunk_layout(file, name, dataset, rank, shape, type_size);
 }
 
+/* A shard is one file, which its fingerprint and a copy of it stand for; and what HDF5 would open
+ * elsewhere may be a pipe that is never written to. */
+static tt_status check_place(shard_file *file, const char *name, hid_t dataset)
+{
+    hid_t creation = H5Dget_create_plist(dataset);
+    bool elsewhere = H5Pget_layout(creation) == H5D_VIRTUAL || H5Pget_external_count(creation) > 0;
+    char filter_name[64] = "";
+    H5Z_filter_t lacking = 0;
+    for (int i = 0; i < H5Pget_nfilters(creation) && lacking == 0; i++) {
+        unsigned flags;
+        size_t values = 0;
+        H5Z_filter_t filter = H5Pget_filter2(creation, (unsigned)i, &flags, &values, NULL,
+                                             sizeof filter_name, filter_name, NULL);
+        lacking = H5Zfilter_avail(filter) > 0 ? 0 : filter;
+    }
+    H5Pclose(creation);
+    if (elsewhere) {
+        return dataset_failed(file, name, "data in another file", "all in this one");
+    }
+    if (lacking != 0) {
+        return tt_error_set(file->error, TT_INVALID_INPUT,
+                            "%s: %s: found compression by filter %d (%s), which this HDF5 lacks, "
+                            "expected one that it has, such as gzip",
+                            file->path, name, (int)lacking, filter_name);
+    }
+    return TT_OK;
+}
+
 static tt_status check_dataset(shard_file *file, const char *name, hid_t dataset, int rank,
                                hsize_t shape[2])
 {
@@ -240,6 +268,17 @@ static tt_status check_dataset(shard_file *file, const char *name, hid_t dataset
     return check_storage(file, name, dataset, rank, shape, type_size);
 }
 
+/* Called by HDF5 before it follows a link into another file. */
+static herr_t refuse_link(const char *parent_file, const char *parent_group, const char *child_file,
+                          const char *child_object, unsigned *access_flags, hid_t access,
+                          void *refused)
+{
+    (void)parent_file, (void)parent_group, (void)child_file, (void)child_object;
+    (void)access_flags, (void)access;
+    *(bool *)refused = true;
+    return -1;
+}
+
 static tt_status open_dataset(shard_file *file, const char *name, hid_t *dataset)
 {
     htri_t exists = H5Lexists(file->file, name, H5P_DEFAULT);
@@ -251,12 +290,17 @@ static tt_status open_dataset(shard_file *file, const char *name, hid_t *dataset
     }
     hid_t access = H5Pcreate(H5P_DATASET_ACCESS);
     H5Pset_chunk_cache(access, 12421, CACHE_BYTES, H5D_CHUNK_CACHE_W0_DEFAULT);
+    bool refused = false;
+    H5Pset_elink_cb(access, refuse_link, &refused);
     *dataset = H5Dopen2(file->file, name, access);
-    if (*dataset < 0) {
-        tt_shard_hdf5_failed(file->path, name, file->error);
+    tt_status status = TT_OK;
+    if (refused) {
+        status = dataset_failed(file, name, "a link to another file", "a dataset in this one");
+    } else if (*dataset < 0) {
+        status = tt_shard_hdf5_failed(file->path, name, file->error);
     }
     H5Pclose(access);
-    return *dataset < 0 ? TT_IO_FAILED : TT_OK;
+    return status;
 }
 
 /* The shape of one dataset of `rank` dimensions; `shape`[1] is 1 for a single one. */
@@ -265,7 +309,10 @@ static tt_status inspect_dataset(shard_file *file, const char *name, int rank, h
     hid_t dataset = H5I_INVALID_HID;
     TT_TRY(open_dataset(file, name, &dataset));
     shape[0] = shape[1] = 1;
-    tt_status status = check_dataset(file, name, dataset, rank, shape);
+    tt_status status = check_place(file, name, dataset);
+    if (status == TT_OK) {
+        status = check_dataset(file, name, dataset, rank, shape);
+    }
     H5Dclose(dataset);
     return status;
 }

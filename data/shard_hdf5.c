@@ -77,7 +77,7 @@ tt_status tt_shard_hdf5_failed(const char *path, const char *what, tt_error *err
 {
     cause found = {"no cause given"};
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_innermost, &found);
-    const char *hint = strstr(found.text, "lock") != NULL
+    const char *hint = strstr(found.text, " lock ") != NULL
                            ? " (on a file system without locks set HDF5_USE_FILE_LOCKING=FALSE)"
                            : "";
     return tt_error_set(error, TT_IO_FAILED, "%s: %s: HDF5: %s%s", path, what, found.text, hint);

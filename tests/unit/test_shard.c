@@ -397,6 +397,81 @@ static void test_not_a_shard(void **state)
     refuse(path.path, NULL, "is not a regular file", NULL);
 }
 
+/* What stands in place of SEGMENTS in a file that is well otherwise. */
+static hid_t without_segments(const char *name, file_name *path)
+{
+    raw_shard raw = raw_valid();
+    raw.sets[SEGMENTS].absent = true;
+    *path = raw_write(&raw, name);
+    return H5Fopen(path->path, H5F_ACC_RDWR, H5P_DEFAULT);
+}
+
+/* A shard that reaches for other files could stand for anything, or wait for a pipe for ever. */
+static void test_data_in_another_file(void **state)
+{
+    (void)state;
+    raw_shard raw = raw_valid();
+    file_name other = raw_write(&raw, "other.hdf5"), pipe = in_folder("pipe"), path;
+    assert_int_equal(mkfifo(pipe.path, 0600), 0);
+    const char *const targets[] = {other.path, pipe.path, "missing.hdf5"};
+    for (int i = 0; i < 3; i++) {
+        hid_t file = without_segments("linked.hdf5", &path);
+        H5Lcreate_external(targets[i], "segment_ids", file, "segment_ids", H5P_DEFAULT,
+                           H5P_DEFAULT);
+        H5Fclose(file);
+        refuse(path.path, &raw_expectations, "segment_ids: found a link to another file", NULL);
+    }
+    hid_t file = without_segments("stored.hdf5", &path);
+    hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_external(creation, pipe.path, 0, H5F_UNLIMITED);
+    hid_t space = H5Screate_simple(2, raw.sets[SEGMENTS].size, NULL);
+    H5Dclose(
+        H5Dcreate2(file, "segment_ids", H5T_STD_I8LE, space, H5P_DEFAULT, creation, H5P_DEFAULT));
+    H5Sclose(space);
+    H5Pclose(creation);
+    H5Fclose(file);
+    refuse(path.path, &raw_expectations, "segment_ids: found data in another file", NULL);
+}
+
+static size_t pass_through(unsigned flags, size_t value_count, const unsigned values[],
+                           size_t bytes, size_t *buffer_size, void **buffer)
+{
+    (void)flags, (void)value_count, (void)values, (void)buffer_size, (void)buffer;
+    return bytes;
+}
+
+static void test_unknown_compression(void **state)
+{
+    (void)state;
+    static const H5Z_class2_t filter = {.version = H5Z_CLASS_T_VERS,
+                                        .id = 300,
+                                        .encoder_present = 1,
+                                        .decoder_present = 1,
+                                        .name = "squeeze",
+                                        .filter = pass_through};
+    file_name path;
+    raw_shard raw = raw_valid();
+    assert_true(H5Zregister(&filter) >= 0);
+    hid_t file = without_segments("squeezed.hdf5", &path);
+    hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
+    const hsize_t chunk[] = {1, RAW_LENGTH};
+    H5Pset_chunk(creation, 2, chunk);
+    H5Pset_filter(creation, 300, H5Z_FLAG_OPTIONAL, 0, NULL);
+    hid_t space = H5Screate_simple(2, raw.sets[SEGMENTS].size, NULL);
+    hid_t dataset =
+        H5Dcreate2(file, "segment_ids", H5T_STD_I8LE, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+    H5Dwrite(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, raw.sets[SEGMENTS].values);
+    H5Dclose(dataset);
+    H5Sclose(space);
+    H5Pclose(creation);
+    H5Fclose(file);
+    tt_error error;
+    tt_shard_info info;
+    assert_int_equal(tt_shard_inspect(path.path, &info, &error), TT_OK);
+    H5Zunregister(300);
+    refuse(path.path, &raw_expectations, "segment_ids", "filter 300 (squeeze)");
+}
+
 static void test_truncated_file(void **state)
 {
     (void)state;
@@ -407,6 +482,10 @@ static void test_truncated_file(void **state)
         assert_int_equal(stat(path.path, &status), 0);
         assert_int_equal(truncate(path.path, status.st_size * part / 16), 0);
         refuse(path.path, NULL, "cannot be read as an HDF5 file: HDF5: ", NULL);
+        tt_error error;
+        tt_shard_info found;
+        tt_shard_inspect(path.path, &found, &error);
+        assert_null(strstr(error.message, "HDF5_USE_FILE_LOCKING"));
     }
 }
 
@@ -800,6 +879,8 @@ int main(void)
         cmocka_unit_test(test_empty_shard),
         cmocka_unit_test(test_shape_without_data),
         cmocka_unit_test(test_group_in_place_of_dataset),
+        cmocka_unit_test(test_data_in_another_file),
+        cmocka_unit_test(test_unknown_compression),
         cmocka_unit_test(test_not_a_shard),
         cmocka_unit_test(test_truncated_file),
         cmocka_unit_test(test_wrong_attributes),
