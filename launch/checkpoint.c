@@ -95,6 +95,16 @@ static tt_status list_checkpoints(const char *folder, tt_checkpoint_list *list, 
     return status;
 }
 
+int64_t tt_checkpoint_newest_step(const char *folder)
+{
+    tt_error ignored;
+    tt_checkpoint_list list;
+    tt_status status = list_checkpoints(folder, &list, &ignored);
+    int64_t step = status == TT_OK && list.count > 0 ? list.steps[0] : -1;
+    free(list.steps);
+    return step;
+}
+
 static tt_status verify_file(const char *path, const tt_checkpoint_file *file, tt_error *error)
 {
     char name[TT_CHECKPOINT_PATH];
@@ -137,6 +147,15 @@ static bool finish_rename(const char *folder, const char *temporary, const char 
            rename(temporary, path) == 0;
 }
 
+/* On network file systems a file that another program holds open stays in its folder until it is
+ * closed. That is no reason to end a run: what is left is out of sight, and the next save tries
+ * again. */
+static void remove_leftover(const char *path)
+{
+    tt_error ignored;
+    tt_storage_remove(path, &ignored);
+}
+
 tt_status tt_checkpoint_prepare(const char *folder, tt_error *error)
 {
     TT_TRY(tt_file_make_folder(folder, error));
@@ -153,7 +172,7 @@ tt_status tt_checkpoint_prepare(const char *folder, tt_error *error)
         }
         status = tt_checkpoint_join(path, folder, entry->d_name, error);
         if (status == TT_OK && !finish_rename(folder, path, entry->d_name)) {
-            status = tt_storage_remove_folder(path, error);
+            remove_leftover(path);
         }
     }
     closedir(entries);
@@ -203,7 +222,8 @@ static tt_status remove_checkpoint(const char *folder, int64_t step, tt_error *e
     if (rename(path, hidden) != 0) {
         return system_failed(path, "cannot be renamed for removal", error);
     }
-    return tt_storage_remove_folder(hidden, error);
+    remove_leftover(hidden);
+    return TT_OK;
 }
 
 /* Puts the finished temporary in place. */
@@ -315,8 +335,7 @@ tt_status tt_checkpoint_save(const char *folder, const tt_parameters *parameters
         status = publish(folder, temporary, state->step, error);
     }
     if (status != TT_OK) {
-        tt_error ignored;
-        tt_storage_remove_folder(temporary, &ignored);
+        remove_leftover(temporary);
         return status;
     }
     return remove_old(folder, state->step, policy, error);

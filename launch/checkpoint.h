@@ -77,6 +77,9 @@ tt_status tt_checkpoint_save(const char *folder, const tt_parameters *parameters
 tt_status tt_checkpoint_find_newest(const char *folder, char path[TT_CHECKPOINT_PATH],
                                     FILE *warnings, tt_error *error);
 
+/* The highest step among the folder's checkpoints, damaged ones too; -1: none. */
+int64_t tt_checkpoint_newest_step(const char *folder);
+
 /* Checks every file of the checkpoint at `path` against its manifest. */
 tt_status tt_checkpoint_verify(const char *path, tt_error *error);
 

@@ -248,6 +248,12 @@ static tt_status bad_key(const char *path, const char *key, const char *expected
     return tt_error_set(error, TT_INVALID_INPUT, "%s: %s: expected %s", path, key, expected);
 }
 
+/* Counts are not negative, but for the best step where there is none. */
+static bool is_count(size_t offset, int64_t value)
+{
+    return value >= (offset == offsetof(tt_training_state, best_step) ? -1 : 0);
+}
+
 static tt_status read_numbers(const char *path, const json_t *root, tt_training_state *state,
                               tt_error *error)
 {
@@ -258,7 +264,13 @@ static tt_status read_numbers(const char *path, const json_t *root, tt_training_
             !(value == NULL && i >= COUNT(counters) - TT_STATE_LATER_COUNTERS)) {
             return bad_key(path, counters[i].key, "an integer", error);
         }
+        if (!is_count(counters[i].offset, json_integer_value(value))) {
+            return bad_key(path, counters[i].key, "an integer of at least 0", error);
+        }
         *(int64_t *)(void *)(base + counters[i].offset) = json_integer_value(value);
+    }
+    if (state->phase_step == 0 && state->phase_samples != 0) {
+        return bad_key(path, "phase_samples", "0, as phase_step", error);
     }
     for (size_t i = 0; i < COUNT(words); i++) {
         uint64_t *word = (uint64_t *)(void *)(base + words[i].offset);

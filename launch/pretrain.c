@@ -7,7 +7,6 @@
 #include "launch/storage.h"
 #include "launch/trainer.h"
 
-#include <glob.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -33,30 +32,12 @@ static void join_path(char target[TT_CHECKPOINT_PATH], const char *folder, const
     snprintf(target, TT_CHECKPOINT_PATH, "%s/%s", folder, name);
 }
 
-/* The largest step among the checkpoints' names, whole or not; -1 when there is none. */
-static int64_t newest_step(const char *checkpoints)
-{
-    char pattern[TT_CHECKPOINT_PATH];
-    join_path(pattern, checkpoints, "step_*");
-    glob_t matches;
-    int64_t newest = -1;
-    if (glob(pattern, GLOB_NOSORT, NULL, &matches) == 0) {
-        for (size_t i = 0; i < matches.gl_pathc; i++) {
-            const char *digits = strrchr(matches.gl_pathv[i], '_') + 1;
-            int64_t step = strtoll(digits, NULL, 10);
-            newest = step > newest ? step : newest;
-        }
-    }
-    globfree(&matches);
-    return newest;
-}
-
 /* A folder with results of an earlier run is not written over. */
 static tt_status check_output(const tt_trainer *trainer, bool resume, tt_error *error)
 {
     struct stat metrics;
     bool trained = stat(trainer->metrics_path, &metrics) == 0 && metrics.st_size > 0;
-    if (!resume && (trained || newest_step(trainer->checkpoints) >= 0)) {
+    if (!resume && (trained || tt_checkpoint_newest_step(trainer->checkpoints) >= 0)) {
         return tt_error_set(
             error, TT_INVALID_INPUT,
             "output: %s holds an earlier run; go on from it with --resume, or choose "
@@ -89,7 +70,7 @@ static tt_status find_checkpoint(const tt_trainer *trainer, char path[TT_CHECKPO
     const char *folder = trainer->checkpoints;
     TT_TRY(tt_checkpoint_prepare(folder, error));
     TT_TRY(tt_checkpoint_find_newest(folder, path, stderr, error));
-    if (!path[0] && newest_step(folder) >= 0) {
+    if (!path[0] && tt_checkpoint_newest_step(folder) >= 0) {
         return tt_error_set(error, TT_INVALID_INPUT,
                             "%s: expected a whole checkpoint, found damaged ones only; to start "
                             "again choose another folder with output=PATH",
@@ -143,7 +124,7 @@ static tt_status check_resumed(const tt_trainer *trainer, const char *path,
 {
     const tt_training_state *state = &trainer->state;
     const tt_recipe *recipe = &trainer->run->recipe;
-    int64_t newest = newest_step(trainer->checkpoints);
+    int64_t newest = tt_checkpoint_newest_step(trainer->checkpoints);
     if (state->seed != (uint64_t)recipe->seed) {
         return tt_error_set(error, TT_INVALID_INPUT, "seed: expected %llu, as in %s; found %lld",
                             (unsigned long long)state->seed, path, (long long)recipe->seed);
@@ -230,7 +211,7 @@ static tt_status find_initial(const char *path, char found[TT_CHECKPOINT_PATH], 
 {
     char manifest[TT_CHECKPOINT_PATH];
     join_path(manifest, path, "manifest.json");
-    if (newest_step(path) >= 0 && access(manifest, F_OK) != 0) {
+    if (tt_checkpoint_newest_step(path) >= 0 && access(manifest, F_OK) != 0) {
         TT_TRY(tt_checkpoint_find_newest(path, found, stderr, error));
     }
     if (!found[0]) {

@@ -427,7 +427,7 @@ tt_status tt_safetensors_open(const char *path, tt_safetensors **file, tt_error 
         return tt_error_set(error, TT_OUT_OF_MEMORY, "%s: out of memory", path);
     }
     (*file)->path = copy;
-    (*file)->descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    (*file)->descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     tt_status status =
         (*file)->descriptor >= 0
             ? read_header(*file, error)

@@ -121,9 +121,15 @@ static tt_status hash_open(int descriptor, const char *path, XXH64_state_t *stat
 
 tt_status tt_storage_hash(const char *path, uint64_t *size, uint64_t *hash, tt_error *error)
 {
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    int descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (descriptor < 0) {
         return failed(path, "cannot be opened", error);
+    }
+    struct stat information;
+    if (fstat(descriptor, &information) != 0 || !S_ISREG(information.st_mode)) {
+        close(descriptor);
+        return tt_error_set(error, TT_INVALID_INPUT, "%s: expected a file, found something else",
+                            path);
     }
     XXH64_state_t *state = XXH64_createState();
     void *block = malloc(TT_STORAGE_BLOCK);
@@ -152,24 +158,40 @@ tt_status tt_storage_sync_folder(const char *path, tt_error *error)
     return status;
 }
 
-tt_status tt_storage_remove_folder(const char *path, tt_error *error)
+/* Removes all that the folder holds, and closes it. Links are removed, not followed. */
+static bool empty_folder(int descriptor)
 {
-    DIR *folder = opendir(path);
+    DIR *folder = fdopendir(descriptor);
     if (folder == NULL) {
-        return failed(path, "cannot be opened", error);
+        close(descriptor);
+        return false;
     }
-    tt_status status = TT_OK;
+    bool empty = true;
     for (struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) {
+        const char *name = entry->d_name;
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
+            unlinkat(descriptor, name, 0) == 0) {
             continue;
         }
-        if (unlinkat(dirfd(folder), entry->d_name, 0) != 0) {
-            status = failed(path, "cannot be emptied", error);
-        }
+        int inner = openat(descriptor, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        empty = inner >= 0 && empty_folder(inner) &&
+                unlinkat(descriptor, name, AT_REMOVEDIR) == 0 && empty;
     }
     closedir(folder);
-    if (status == TT_OK && rmdir(path) != 0) {
-        status = failed(path, "cannot be removed", error);
+    return empty;
+}
+
+tt_status tt_storage_remove(const char *path, tt_error *error)
+{
+    if (unlink(path) == 0) {
+        return TT_OK;
     }
-    return status;
+    int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (descriptor < 0) {
+        return failed(path, "cannot be opened", error);
+    }
+    if (!empty_folder(descriptor)) {
+        return failed(path, "cannot be emptied", error);
+    }
+    return rmdir(path) == 0 ? TT_OK : failed(path, "cannot be removed", error);
 }

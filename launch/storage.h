@@ -31,7 +31,7 @@ tt_status tt_storage_hash(const char *path, uint64_t *size, uint64_t *hash, tt_e
 
 /* Makes renames in a folder last through a power cut. */
 tt_status tt_storage_sync_folder(const char *path, tt_error *error);
-/* Removes a folder of plain files. */
-tt_status tt_storage_remove_folder(const char *path, tt_error *error);
+/* Removes a file, or a folder with all that is in it. Links are removed, not followed. */
+tt_status tt_storage_remove(const char *path, tt_error *error);
 
 #endif

@@ -77,7 +77,7 @@ static tt_training_state state_of(int64_t step, double validation_loss)
                                .epoch = 3,
                                .samples = INT64_MAX,
                                .tokens = 77,
-                               .updates = step - 2,
+                               .updates = step - 1,
                                .skipped_steps = 2,
                                .skipped_in_a_row = 1,
                                .seed = UINT64_MAX,
@@ -203,7 +203,7 @@ static void test_round_trip(void **state)
     assert_int_equal(read.phase_samples, 9872);
     assert_int_equal(read.epoch, 3);
     assert_true(read.samples == INT64_MAX);
-    assert_int_equal(read.updates, 1232);
+    assert_int_equal(read.updates, 1233);
     assert_int_equal(read.skipped_in_a_row, 1);
     assert_true(read.seed == UINT64_MAX);
     assert_true(read.data_fingerprint == UINT64_C(0x8000000000000001));
@@ -414,6 +414,12 @@ static void test_leftovers_are_removed(void **state)
     assert_int_equal(mkdir(path, 0777), 0);
     join(path, folder, ".tmp_step_00000009/model.safetensors");
     scratch_write(path, "half", 4);
+    join(path, folder, ".tmp_step_00000009/folder");
+    assert_int_equal(mkdir(path, 0777), 0);
+    join(path, folder, ".tmp_step_00000009/folder/link");
+    assert_int_equal(symlink("../../step_00000002", path), 0);
+    join(path, folder, ".tmp_note");
+    scratch_write(path, "note", 4);
     join(path, folder, "step_00000001");
     join(other, folder, ".tmp_removed_00000001");
     assert_int_equal(rename(path, other), 0);
@@ -528,6 +534,77 @@ static void test_hostile_json(void **state)
                    "state.json: step: expected an integer");
 }
 
+/* Counts that no training leaves, in a file that is well otherwise. */
+static void test_impossible_counts(void **state)
+{
+    (void)state;
+    const char *folder = fresh_folder("counts");
+    save_steps(folder, 1, 1);
+    char checkpoint[1024], path[1024];
+    join(checkpoint, folder, "step_00000001");
+    join(path, checkpoint, "state.json");
+    char *good = scratch_read(path, NULL);
+    static const struct {
+        const char *key, *value, *expected;
+    } cases[] = {{"phase", "-4611686018427387904", "phase: expected an integer of at least 0"},
+                 {"step", "-1", "step: expected an integer of at least 0"},
+                 {"phase_samples", "8", "phase_samples: expected 0, as phase_step"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char key[64], bad[16384];
+        snprintf(key, sizeof key, "\"%s\": ", cases[i].key);
+        const char *at = strstr(good, key);
+        assert_non_null(at);
+        at += strlen(key);
+        const char *end = at + strcspn(at, ",\n");
+        int length =
+            snprintf(bad, sizeof bad, "%.*s%s%s", (int)(at - good), good, cases[i].value, end);
+        assert_in_range(length, 1, sizeof bad - 1);
+        char *step = i == 2 ? strstr(bad, "\"phase_step\": ") : NULL;
+        if (step != NULL) {
+            step[strlen("\"phase_step\": ")] = '0';
+        }
+        scratch_write(path, bad, (size_t)length);
+        tt_training_state read;
+        tt_error error;
+        expect_failure(tt_checkpoint_read_state(checkpoint, &read, &error), &error,
+                       cases[i].expected);
+    }
+    free(good);
+}
+
+/* What is neither a file nor a folder is not waited for. */
+static void test_pipe_in_place_of_file(void **state)
+{
+    (void)state;
+    const char *folder = fresh_folder("pipe");
+    char path[1024];
+    save_steps(folder, 1, 2);
+    join(path, folder, "step_00000002/model.safetensors");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    char *warnings = assert_newest(folder, "step_00000001");
+    assert_non_null(strstr(warnings, "model.safetensors: expected a file"));
+    free(warnings);
+    tt_safetensors *file;
+    tt_error error;
+    expect_failure(tt_safetensors_open(path, &file, &error), &error, "expected a safetensors file");
+}
+
+/* Damaged ones count as well. */
+static void test_newest_step(void **state)
+{
+    (void)state;
+    const char *folder = fresh_folder("newest [1]");
+    char path[1024];
+    assert_int_equal(tt_checkpoint_newest_step(folder), -1);
+    save_steps(folder, 1, 2);
+    join(path, folder, "step_00000007");
+    assert_int_equal(mkdir(path, 0777), 0);
+    join(path, folder, "step_99999999_kept");
+    assert_int_equal(mkdir(path, 0777), 0);
+    assert_int_equal(tt_checkpoint_newest_step(folder), 7);
+}
+
 static int setup(void **state)
 {
     device = test_device(1);
@@ -557,6 +634,9 @@ int main(void)
         cmocka_unit_test(test_disk_too_small),
         cmocka_unit_test(test_folder_that_cannot_be),
         cmocka_unit_test(test_hostile_json),
+        cmocka_unit_test(test_impossible_counts),
+        cmocka_unit_test(test_pipe_in_place_of_file),
+        cmocka_unit_test(test_newest_step),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
