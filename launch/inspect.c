@@ -29,6 +29,10 @@ static tt_status kind_of(const char *path, tt_path_kind *kind, tt_error *error)
         *kind = TT_KIND_FOLDER;
         return TT_OK;
     }
+    if (!S_ISREG(status.st_mode)) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "%s: expected a file or a folder, found something else", path);
+    }
     FILE *file = fopen(path, "rbe");
     if (file == NULL) {
         return tt_error_set(error, TT_IO_FAILED, "%s: %s", path, strerror(errno));

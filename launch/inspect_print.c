@@ -76,6 +76,17 @@ static void list_text(const json_t *list, char text[TT_CELL])
     }
 }
 
+/* Text of a file may hold what moves a terminal's cursor. */
+static void printable_text(const char *bytes, char text[TT_CELL])
+{
+    snprintf(text, TT_CELL, "%s", bytes);
+    for (; *text != '\0'; text++) {
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) {
+            *text = '?';
+        }
+    }
+}
+
 static void cell_text(const json_t *value, char text[TT_CELL])
 {
     switch (json_typeof(value)) {
@@ -86,7 +97,7 @@ static void cell_text(const json_t *value, char text[TT_CELL])
         snprintf(text, TT_CELL, "%.6g", json_real_value(value));
         break;
     case JSON_STRING:
-        snprintf(text, TT_CELL, "%s", json_string_value(value));
+        printable_text(json_string_value(value), text);
         break;
     case JSON_ARRAY:
         list_text(value, text);

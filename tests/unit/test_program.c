@@ -63,12 +63,37 @@ static void test_unknown_command(void **state)
     expect("inspect /does/not/exist", 1, "/does/not/exist: No such file or directory");
 }
 
+/* A result that does not fit where it goes is no success. */
+static void test_full_output(void **state)
+{
+    (void)state;
+    expect("--help 2>&1 > /dev/full #", 1, "standard output: No space left on device");
+    expect("inspect --keys 2>&1 > /dev/full #", 1, "standard output: No space left on device");
+}
+
+/* With its standard streams closed the program keeps files free of what it would have printed. */
+static void test_closed_streams(void **state)
+{
+    (void)state;
+    const char *path = scratch_path("corpus.txt");
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments,
+             "prepare synthetic --documents 2 --output '%s' <&- >&- 2>&- #", path);
+    assert_int_equal(run(arguments), 0);
+    char *bytes = scratch_read(path, NULL);
+    assert_null(strstr(bytes, "documents, "));
+    assert_true(strlen(bytes) > 100);
+    free(bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_version),
         cmocka_unit_test(test_unknown_command),
+        cmocka_unit_test(test_full_output),
+        cmocka_unit_test(test_closed_streams),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
