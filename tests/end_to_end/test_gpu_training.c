@@ -118,6 +118,43 @@ static void test_resumed_run_is_exact(void **state)
     expect_same_metrics("parts", "whole");
 }
 
+/* Maps lose their ranks and are cut out; the step is captured anew each time. */
+static const char losing_recipe[] =
+    "name: losing\n"
+    "seed: 3\n"
+    "output: run\n"
+    "device: cuda\n"
+    "model: {preset: small, max_positions: 64}\n"
+    "tensor_train: {form: tensor_train, rank: 8}\n"
+    "data: {tokenizer: tokenizer.model, max_predictions: 8}\n"
+    "rank: {compaction_interval: 3}\n"
+    "stages:\n"
+    "  - {kind: early, steps: 10, gamma: 1e-2, beta: 0}\n"
+    "phases:\n"
+    "  - {name: short, sequence_length: 32, steps: 10, global_batch: 4, learning_rate: 2e-3,\n"
+    "     diagonal_learning_rate: 0.25, warmup: 0, decay: constant,\n"
+    "     train: length32/train_*.hdf5}\n"
+    "checkpoint: {interval: 7, keep: 9}\n"
+    "log: {interval: 1}\n";
+
+static void test_compaction(void **state)
+{
+    (void)state;
+    scratch_write(scratch_path("losing.yaml"), losing_recipe, strlen(losing_recipe));
+    TRAIN(.recipe = "losing.yaml", .arguments = {"output=losing"}, .environment = {ONE_GPU});
+    assert_true(metric("losing", 10, "parameters") < metric("losing", 1, "parameters"));
+    TRAIN(.recipe = "losing.yaml", .arguments = {"output=losing_eager", "graph=off"},
+          .environment = {ONE_GPU});
+    expect_same_metrics("losing_eager", "losing");
+    TRAIN(.recipe = "losing.yaml",
+          .arguments = {"output=losing_on", "--resume-from=losing/checkpoints/step_00000007"},
+          .environment = {ONE_GPU});
+    char *found = metrics_from("losing_on", 1), *expected = metrics_from("losing", 8);
+    assert_string_equal(found, expected);
+    free(found);
+    free(expected);
+}
+
 static void test_choice_of_a_device(void **state)
 {
     (void)state;
@@ -212,6 +249,7 @@ int main(void)
         cmocka_unit_test(test_any_order_gives_the_same_bits),
         cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_resumed_run_is_exact),
+        cmocka_unit_test(test_compaction),
         cmocka_unit_test(test_choice_of_a_device),
         cmocka_unit_test(test_bad_situations),
         cmocka_unit_test(test_too_little_memory),
