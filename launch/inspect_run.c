@@ -62,6 +62,7 @@ static void update_phase(run_summary *run, const json_t *record)
     copy(phase, "loss_end", record, "loss");
     copy(phase, "masked_lm_end", record, "masked_lm_loss");
     copy(phase, "next_sentence_end", record, "next_sentence_loss");
+    copy(phase, "accuracy", record, "accuracy");
     json_int_t tokens = json_integer_value(json_object_get(record, "tokens"));
     const json_t *timing = json_object_get(record, "timing");
     double rate = json_number_value(json_object_get(timing, "tokens_per_s"));
@@ -92,6 +93,7 @@ static void update_validation(run_summary *run, const json_t *record)
     copy(entry, "masked_lm_loss", record, "validation_masked_lm_loss");
     copy(entry, "unigram_entropy", record, "validation_unigram_entropy");
     copy(entry, "masked_lm_accuracy", record, "validation_masked_lm_accuracy");
+    copy(entry, "accuracy", record, "validation_accuracy");
     copy(entry, "next_sentence_accuracy", record, "validation_next_sentence_accuracy");
 }
 
