@@ -61,13 +61,12 @@ double tt_suite_real(const tt_reference_file *file, const char *object, const ch
 }
 
 static int integers(const tt_reference_file *file, const char *group, const char *attribute,
-                    int64_t *values)
+                    int room, int64_t *values)
 {
     tt_error error;
     int count;
-    tt_suite_succeed(
-        tt_reference_integers(file, group, attribute, TT_DOUBLE_ORDER, values, &count, &error),
-        &error);
+    tt_suite_succeed(tt_reference_integers(file, group, attribute, room, values, &count, &error),
+                     &error);
     return count;
 }
 
@@ -75,10 +74,11 @@ tt_double_train tt_suite_train(const tt_reference_file *file, const char *group,
                                const tt_double_tensors *data)
 {
     tt_double_train train = {.threshold = tt_suite_real(file, group, "threshold")};
-    train.order = integers(file, group, "shape", train.modes);
+    train.order = integers(file, group, "shape", TT_DOUBLE_ORDER, train.modes);
     train.input_order = train.order / 2;
     assert_int_equal(train.order % 2, 0);
-    assert_int_equal(integers(file, group, "ranks", train.ranks), train.order + 1);
+    assert_int_equal(integers(file, group, "ranks", TT_DOUBLE_ORDER + 1, train.ranks),
+                     train.order + 1);
     for (int k = 0; k < train.order; k++) {
         tt_double_tensor *core = tt_double_tensors_get(data, "core_%d", k + 1);
         assert_int_equal(core->shape.count, train.ranks[k] * train.modes[k] * train.ranks[k + 1]);
@@ -98,9 +98,11 @@ tt_double_train_matrix tt_suite_train_matrix(const tt_reference_file *file, cons
                                              const tt_double_tensors *data)
 {
     tt_double_train_matrix matrix = {0};
-    matrix.order = integers(file, group, "row_shape", matrix.rows);
-    assert_int_equal(integers(file, group, "column_shape", matrix.columns), matrix.order);
-    assert_int_equal(integers(file, group, "ranks", matrix.ranks), matrix.order + 1);
+    matrix.order = integers(file, group, "row_shape", TT_DOUBLE_ORDER, matrix.rows);
+    assert_int_equal(integers(file, group, "column_shape", TT_DOUBLE_ORDER, matrix.columns),
+                     matrix.order);
+    assert_int_equal(integers(file, group, "ranks", TT_DOUBLE_ORDER + 1, matrix.ranks),
+                     matrix.order + 1);
     for (int k = 0; k < matrix.order; k++) {
         tt_double_tensor *core = tt_double_tensors_get(data, "core_%d", k + 1);
         assert_int_equal(core->shape.count, matrix.ranks[k] * matrix.rows[k] * matrix.columns[k] *
