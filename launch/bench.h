@@ -1,4 +1,5 @@
-/* `ttrain bench gemm|ops|step|ratios`: what this machine can do, and what the program makes of it. */
+/* `ttrain bench gemm|ops|step|ratios`: what this machine can do, and what the program makes of it.
+ */
 #ifndef TT_LAUNCH_BENCH_H
 #define TT_LAUNCH_BENCH_H
 

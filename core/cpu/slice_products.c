@@ -59,14 +59,14 @@ static inline __attribute__((always_inline)) void tile(const small_product *p, i
     float *c = p->c + row * p->c_stride + column;
     for (int i = 0; i < rows; i++) {
         for (int v = 0; v < vectors; v++) {
-            tt_lanes_load(&sums[i][v], c + i * p->c_stride + v * TT_LANES);
+            tt_lanes_load(&sums[i][v], c + i * p->c_stride + (int64_t)v * TT_LANES);
         }
     }
     const float *a = p->a + row * p->a_row, *b = p->b + column;
     for (int64_t k = 0; k < p->inner; k++) {
         tt_lanes line[3];
         for (int v = 0; v < vectors; v++) {
-            tt_lanes_load(&line[v], b + k * p->b_stride + v * TT_LANES);
+            tt_lanes_load(&line[v], b + k * p->b_stride + (int64_t)v * TT_LANES);
         }
         for (int i = 0; i < rows; i++) {
             float factor = a[i * p->a_row + k * p->a_inner];

@@ -147,7 +147,7 @@ static void test_words_and_positions_have_columns_of_their_own(void **state)
     tt_error error = {0};
     assert_int_equal(tt_model_create_pretraining(&model, device, &configuration, 3, false, &error),
                      TT_OK);
-    double *words = normalized_rows(&model, model.encoder.word, VOCABULARY);
+    double *words = normalized_rows(&model, model.encoder.words.weight, VOCABULARY);
     double *positions = normalized_rows(&model, model.encoder.position, POSITIONS);
     for (int64_t j = 0; j < HIDDEN; j++) {
         bool used = false, placed = false;
