@@ -151,8 +151,11 @@ static int run_bench(const tt_run *run, const double *ratios, int ratio_count,
     tt_error error = {0};
     int count = ratio_count + 1;
     timed_model *models = calloc((size_t)count, sizeof *models);
-    tt_status status = models ? make_models(run, ratios, count, models, &error)
-                              : tt_error_set(&error, TT_OUT_OF_MEMORY, "no memory for the table");
+    if (!models) {
+        tt_error_set(&error, TT_OUT_OF_MEMORY, "no memory for the table");
+        return tt_command_failed("bench ratios", &error);
+    }
+    tt_status status = make_models(run, ratios, count, models, &error);
     if (status == TT_OK) {
         status = measure_all(models, count, options, &error);
     }

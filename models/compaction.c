@@ -38,7 +38,8 @@ struct tt_compaction {
 
 static tt_status no_memory(tt_error *error)
 {
-    return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory to cut zero slices out of the model");
+    tt_error_set(error, TT_OUT_OF_MEMORY, "no memory to cut zero slices out of the model");
+    return TT_OUT_OF_MEMORY;
 }
 
 /* Lists the entries of a link that count. */
@@ -167,7 +168,8 @@ static tt_status list_shapes(tt_compaction *compaction, tt_error *error)
     tt_layer_shapes before;
     TT_TRY(tt_model_shapes(model, &before, error));
     tt_layer_shapes *after = &compaction->shapes;
-    after->items = calloc((size_t)(before.count + compaction->map_count + 1), sizeof *after->items);
+    after->items =
+        calloc((size_t)before.count + (size_t)compaction->map_count + 1, sizeof *after->items);
     if (!after->items) {
         free(before.items);
         return no_memory(error);
@@ -360,8 +362,8 @@ static tt_status fold_bias(const tt_model *model, const bias_fold *fold, float *
     const tt_linear *second = fold->second;
     const float *bias = values + items[fold->first->bias].offset;
     float *target = values + items[second->bias].offset;
-    double *v = malloc((size_t)room_of(second) * sizeof *v);
-    double *room = malloc((size_t)room_of(second) * sizeof *room);
+    double *v = calloc((size_t)room_of(second), sizeof *v);
+    double *room = calloc((size_t)room_of(second), sizeof *room);
     if (!v || !room) {
         free(v);
         free(room);
@@ -464,7 +466,7 @@ static tt_status take_snapshot(const tt_compaction *compaction, snapshot *taken,
     float *buffers[3];
     buffers_of(parameters, buffers);
     for (int i = 0; i < 3 && buffers[i]; i++) {
-        taken->buffers[i] = malloc(tt_floats(taken->total));
+        taken->buffers[i] = calloc((size_t)taken->total, sizeof *taken->buffers[i]);
         if (!taken->buffers[i]) {
             return no_memory(error);
         }
@@ -544,7 +546,7 @@ tt_status tt_compaction_apply(tt_compaction *compaction, tt_model *model, tt_err
 {
     snapshot taken;
     tt_status status = take_snapshot(compaction, &taken, error);
-    for (int i = 0; i < compaction->fold_count && status == TT_OK; i++) {
+    for (int i = 0; i < compaction->fold_count && status == TT_OK && taken.buffers[0]; i++) {
         status = fold_bias(model, &compaction->folds[i], taken.buffers[0], error);
     }
     if (status == TT_OK) {

@@ -524,11 +524,12 @@ static void test_moments_stay(void **state)
     train(&f, 0);
     prune(&f.model, &scenarios[0]);
     const tt_train before = *find_train(&f.model, INTERMEDIATE(1));
-    int64_t offsets[2 * TT_MAX_ORDER];
+    int64_t cores[TT_MAX_ORDER] = {0}, diagonals[TT_MAX_ORDER] = {0}; /* offsets */
     for (int k = 0; k < before.shape.order; k++) {
-        offsets[2 * k] = f.model.parameters.items[before.cores[k]].offset;
-        offsets[2 * k + 1] =
-            k + 1 < before.shape.order ? f.model.parameters.items[before.diagonals[k]].offset : 0;
+        cores[k] = f.model.parameters.items[before.cores[k]].offset;
+        if (k + 1 < before.shape.order) {
+            diagonals[k] = f.model.parameters.items[before.diagonals[k]].offset;
+        }
     }
     int64_t norm =
         f.model.parameters
@@ -543,11 +544,11 @@ static void test_moments_stay(void **state)
     for (int b = 0; b < 3; b++) {
         for (int k = 0; k < before.shape.order; k++) {
             expect_cut("core", pairs[b][0] + f.model.parameters.items[after->cores[k]].offset,
-                       pairs[b][1] + offsets[2 * k], &before.shape, k, false);
+                       pairs[b][1] + cores[k], &before.shape, k, false);
             if (k + 1 < before.shape.order) {
                 expect_cut("diagonal",
                            pairs[b][0] + f.model.parameters.items[after->diagonals[k]].offset,
-                           pairs[b][1] + offsets[2 * k + 1], &before.shape, k, true);
+                           pairs[b][1] + diagonals[k], &before.shape, k, true);
             }
         }
         int64_t now_norm =
