@@ -266,7 +266,6 @@ static void list_left(tt_train_matrix *matrix, const tt_train *train)
 {
     side left = left_side(matrix);
     const tt_slice_products *products = &matrix->products;
-    float *slices = tt_arena_at(&matrix->plan->arena, matrix->plan->left);
     int64_t rank = products->rank, last = left.columns[left.digits - 1];
     for (int64_t slice = 0; slice < left.slices; slice++) {
         int64_t row = spread(slice, left.rows, left.row_strides, left.digits);
@@ -274,7 +273,7 @@ static void list_left(tt_train_matrix *matrix, const tt_train *train)
             int64_t from = row + spread(piece, left.columns, left.column_strides, left.digits - 1);
             int64_t to = (slice * left.width + piece * last) * rank;
             list_both(matrix->plan, tt_matrix_rows(train->a, from, last),
-                      tt_matrix_f32(slices + to, last, rank),
+                      tt_matrix_f32(matrix->left + to, last, rank),
                       tt_matrix_rows(train->a_gradient, from, last),
                       tt_matrix_f32(products->left_gradient + to, last, rank));
         }
@@ -286,12 +285,11 @@ static void list_right(tt_train_matrix *matrix, const tt_train *train)
 {
     side right = right_side(matrix);
     const tt_slice_products *products = &matrix->products;
-    float *slices = tt_arena_at(&matrix->plan->arena, matrix->plan->right);
     int64_t rank = products->rank, last = right.columns[right.digits - 1];
     for (int64_t slice = 0; slice < right.slices; slice++) {
         int64_t column = spread(slice, right.rows, right.row_strides, right.digits);
         int64_t offset = slice * rank * right.width;
-        tt_matrix whole = tt_matrix_f32(slices + offset, rank, right.width);
+        tt_matrix whole = tt_matrix_f32(matrix->right + offset, rank, right.width);
         tt_matrix d_whole = tt_matrix_f32(products->right_gradient + offset, rank, right.width);
         for (int64_t piece = 0; piece < pieces(&right); piece++) {
             int64_t from =
@@ -385,8 +383,8 @@ static tt_status list_copies(tt_train_matrix *matrix, tt_error *error)
     }
     const tt_train *train = &matrix->trains->trains[matrix->train];
     tt_slice_products *products = &matrix->products;
-    products->left = tt_arena_at(&plan->arena, plan->left);
-    products->right = tt_arena_at(&plan->arena, plan->right);
+    products->left = matrix->left = tt_arena_at(&plan->arena, plan->left);
+    products->right = matrix->right = tt_arena_at(&plan->arena, plan->right);
     products->left_gradient = tt_arena_at(&plan->arena, plan->left_gradient);
     products->right_gradient = tt_arena_at(&plan->arena, plan->right_gradient);
     list_left(matrix, train);

@@ -46,6 +46,7 @@ typedef struct {
     tt_train_set *trains;
     int train;                  /* its number; -1 when removed */
     tt_slice_products products; /* P and Q with their gradients */
+    float *left, *right;        /* P and Q */
     struct tt_train_matrix_plan *plan;
 } tt_train_matrix;
 

@@ -4,8 +4,15 @@
 
 /* About this many bytes of logits at a time; a chunk never has fewer rows than this, since each
  * chunk passes once over the whole gradient of the embeddings. A GPU needs large products to be
- * busy, and has no cache that a chunk would fit into. */
-enum { CHUNK_BYTES = 48 << 20, CHUNK_BYTES_GPU = 256 << 20, CHUNK_ROWS = 128, ROW_ALIGNMENT = 16 };
+ * busy, and has no cache that a chunk would fit into. By slices, some rows more cost more memory
+ * and gain no time. */
+enum {
+    CHUNK_BYTES = 48 << 20,
+    CHUNK_BYTES_GPU = 256 << 20,
+    CHUNK_ROWS = 128,
+    CHUNK_ROWS_BY_SLICES = 64,
+    ROW_ALIGNMENT = 16
+};
 
 tt_status tt_masked_lm_head_create(tt_masked_lm_head *head, const tt_encoder *encoder,
                                    tt_error *error)
@@ -43,9 +50,11 @@ void tt_masked_lm_head_initialize(tt_masked_lm_head *head, uint64_t seed)
 }
 
 /* Rows of logits begin where vector loads and tensor cores want them, whatever the vocabulary. */
-static int64_t logits_stride(int64_t vocabulary)
+static int64_t logits_stride(const tt_masked_lm_head *head)
 {
-    return (vocabulary + ROW_ALIGNMENT - 1) / ROW_ALIGNMENT * ROW_ALIGNMENT;
+    int64_t width = head->encoder->words.by_slices ? tt_word_decoder_width(&head->encoder->words)
+                                                   : head->encoder->configuration.vocabulary_size;
+    return (width + ROW_ALIGNMENT - 1) / ROW_ALIGNMENT * ROW_ALIGNMENT;
 }
 
 tt_status tt_masked_lm_head_plan(tt_masked_lm_head *head, int64_t count, tt_error *error)
@@ -56,6 +65,7 @@ tt_status tt_masked_lm_head_plan(tt_masked_lm_head *head, int64_t count, tt_erro
     int64_t bytes = device->captures ? CHUNK_BYTES_GPU : CHUNK_BYTES;
     head->chunk = bytes / (int64_t)tt_type_size(device->compute) / vocabulary;
     head->chunk = head->chunk < CHUNK_ROWS ? CHUNK_ROWS : head->chunk;
+    head->chunk = head->encoder->words.by_slices ? CHUNK_ROWS_BY_SLICES : head->chunk;
     head->chunk = head->chunk < count ? head->chunk : count;
 
     tt_arena *arena = &head->arena;
@@ -69,14 +79,19 @@ tt_status tt_masked_lm_head_plan(tt_masked_lm_head *head, int64_t count, tt_erro
     head->u = tt_arena_reserve(arena, thin);
     head->d_u = tt_arena_reserve(arena, thin);
     head->deviation = tt_arena_reserve(arena, tt_floats(count));
-    head->logits = tt_arena_reserve(
-        arena, tt_type_bytes(device->compute, head->chunk * logits_stride(vocabulary)));
+    head->logits =
+        tt_arena_reserve(arena, tt_type_bytes(device->compute, head->chunk * logits_stride(head)));
+    if (head->encoder->words.by_slices) {
+        TT_TRY(tt_word_decoder_plan(&head->by_slices, &head->encoder->words, arena, head->chunk,
+                                    error));
+    }
     return tt_arena_allocate(arena, "the masked-language-model head", error);
 }
 
 void tt_masked_lm_head_free(tt_masked_lm_head *head)
 {
     tt_arena_free(&head->arena);
+    tt_word_decoder_free(&head->by_slices);
 }
 
 size_t tt_masked_lm_head_bytes(const tt_masked_lm_head *head)
@@ -94,7 +109,7 @@ static tt_matrix logits_of(const tt_masked_lm_head *head, int64_t rows)
 {
     int64_t vocabulary = head->encoder->configuration.vocabulary_size;
     tt_matrix logits = view(head, head->logits, rows, vocabulary);
-    logits.stride = logits_stride(vocabulary);
+    logits.stride = logits_stride(head);
     return logits;
 }
 
@@ -127,6 +142,44 @@ static tt_matrix decoder_gradient(const tt_masked_lm_head *head)
                : tt_word_table_gradient(&encoder->words);
 }
 
+static void clear(tt_device *device, tt_matrix matrix)
+{
+    device->zero(device, matrix.data, tt_type_bytes(matrix.type, matrix.rows * matrix.stride));
+}
+
+/* Whether the head multiplies with a table that has lost its ranks. */
+static bool decoder_is_removed(const tt_masked_lm_head *head)
+{
+    const tt_encoder *encoder = head->encoder;
+    return !encoder->configuration.embedding.untied && tt_word_table_is_removed(&encoder->words);
+}
+
+static void decode(tt_masked_lm_head *head, tt_matrix output, tt_matrix logits)
+{
+    if (decoder_is_removed(head)) {
+        clear(head->encoder->device, logits);
+    } else if (head->encoder->words.by_slices) {
+        tt_word_decoder_forward(&head->by_slices, output, logits);
+    } else {
+        tt_linear_multiply(head->encoder->device, false, true, output, decoder_of(head), 0.0f,
+                           logits);
+    }
+}
+
+static void decode_backward(tt_masked_lm_head *head, tt_matrix output, tt_matrix logits,
+                            tt_matrix d_output)
+{
+    tt_device *device = head->encoder->device;
+    if (decoder_is_removed(head)) {
+        clear(device, d_output);
+    } else if (head->encoder->words.by_slices) {
+        tt_word_decoder_backward(&head->by_slices, output, logits, d_output);
+    } else {
+        tt_linear_multiply(device, true, false, logits, output, 1.0f, decoder_gradient(head));
+        tt_linear_multiply(device, false, false, logits, decoder_of(head), 0.0f, d_output);
+    }
+}
+
 /* Rows [first, first + output.rows) of the masked positions, from t to loss and back to d t. */
 static void run_chunk(tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs, int64_t first,
                       tt_matrix output, tt_matrix d_output)
@@ -135,8 +188,7 @@ static void run_chunk(tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs
     tt_device *device = encoder->device;
     tt_parameters *parameters = encoder->parameters;
     tt_matrix logits = logits_of(head, output.rows);
-    tt_matrix decoder = decoder_of(head);
-    tt_linear_multiply(device, false, true, output, decoder, 0.0f, logits);
+    decode(head, output, logits);
     tt_cross_entropy loss = {.logits = logits,
                              .bias = tt_parameters_value(parameters, head->bias),
                              .bias_gradient = tt_parameters_gradient(parameters, head->bias),
@@ -146,8 +198,7 @@ static void run_chunk(tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs
                              .correct_sum = inputs->correct_sum};
     device->ops->cross_entropy(device, &loss);
     if (d_output.data) {
-        tt_linear_multiply(device, true, false, logits, output, 1.0f, decoder_gradient(head));
-        tt_linear_multiply(device, false, false, logits, decoder, 0.0f, d_output);
+        decode_backward(head, output, logits, d_output);
     }
 }
 

@@ -3,7 +3,7 @@
  *     t = norm(gelu(x[masked] W^T + b)),  logits = t E^T + c,  E the word embeddings (tied),
  *
  * or a dense table of its own, "cls.predictions.decoder.weight", where the configuration unties
- * them. A tensor-train matrix is multiplied out once a step for this.
+ * them. A tensor-train matrix is multiplied out once a step for this, or used slice by slice.
  *
  * Loss, gradient of the logits and both products of the backward pass are done a chunk of rows at a
  * time, so that the logits of a whole batch never exist together. */
@@ -11,6 +11,7 @@
 #define TT_MODELS_MASKED_LM_HEAD_H
 
 #include "models/encoder.h"
+#include "models/word_decoder.h"
 
 typedef struct {
     tt_linear transform;
@@ -18,6 +19,8 @@ typedef struct {
     tt_parameter_id bias;    /* [vocabulary] */
     tt_parameter_id decoder; /* [vocabulary, hidden], where untied */
     const tt_encoder *encoder;
+
+    tt_word_decoder by_slices;
 
     tt_arena arena;
     int64_t chunk; /* rows of logits at a time */

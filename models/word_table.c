@@ -28,10 +28,36 @@ void tt_word_table_initialize(const tt_word_table *table, float deviation, uint6
     }
 }
 
+/* Multiplications of a row of logits; those by slices are small products, which take longer. */
+static bool slices_are_cheaper(const tt_word_table *table)
+{
+    static const double small_products = 1.25;
+    const tt_train_matrix_shape *shape = &table->matrix.shape;
+    tt_train_shape train = tt_train_matrix_train(shape);
+    double left = 1, left_columns = 1, right = 1, width = (double)table->width;
+    for (int k = 0; k < shape->order; k++) {
+        bool first = k < train.input_order;
+        left *= first ? (double)shape->rows[k] : 1;
+        left_columns *= first ? (double)shape->columns[k] : 1;
+        right *= first ? 1 : (double)shape->rows[k];
+    }
+    double rank = (double)train.ranks[train.input_order];
+    double slices = (right * width + left * right * left_columns) * rank;
+    return small_products * slices < (double)table->vocabulary * width;
+}
+
 tt_status tt_word_table_plan(tt_word_table *table, tt_error *error)
 {
-    return table->form == TT_DENSE ? TT_OK
-                                   : tt_train_matrix_plan(&table->matrix, table->decodes, error);
+    if (table->form == TT_DENSE) {
+        return TT_OK;
+    }
+    const tt_device *device = table->parameters->device;
+    bool asked =
+        table->decoding == TT_DECODING_SLICES ||
+        (table->decoding == TT_DECODING_BY_COST && !device->captures && slices_are_cheaper(table));
+    bool decodes = table->decodes && !table->matrix.removed;
+    table->by_slices = asked && decodes && device->compute == TT_F32;
+    return tt_train_matrix_plan(&table->matrix, decodes && !table->by_slices, error);
 }
 
 void tt_word_table_free(tt_word_table *table)
@@ -67,6 +93,11 @@ void tt_word_table_reserve(tt_word_table *table, tt_arena *arena, int64_t tokens
 size_t tt_word_table_workspace(const tt_word_table *table, int64_t tokens)
 {
     return table->form == TT_DENSE ? 0 : tt_train_matrix_workspace(&table->matrix, tokens);
+}
+
+bool tt_word_table_is_removed(const tt_word_table *table)
+{
+    return table->form != TT_DENSE && table->matrix.removed;
 }
 
 void tt_word_table_materialise(tt_word_table *table)

@@ -10,6 +10,12 @@
 
 #include "models/configuration.h"
 
+/* How a head multiplies with a tensor-train matrix: with the table assembled once a step, or with
+ * its slices (models/word_decoder.h): whichever takes fewer multiplications; on a device that
+ * captures work always the table, since one large product keeps it busy, and so is it where
+ * activations are not f32. */
+typedef enum { TT_DECODING_BY_COST, TT_DECODING_TABLE, TT_DECODING_SLICES } tt_decoding;
+
 typedef struct {
     tt_form form;
     int64_t vocabulary, width;
@@ -17,6 +23,8 @@ typedef struct {
     tt_parameter_id weight; /* "bert.embeddings.word_embeddings.weight", where dense */
     tt_train_matrix matrix; /* otherwise: "bert.embeddings.word_embeddings.core_1" ... */
     bool decodes;
+    tt_decoding decoding;  /* for the next plan */
+    bool by_slices;        /* what the plan came to */
     const tt_arena *arena; /* of lookups: where these offsets are */
     size_t distinct, places, rows;
 } tt_word_table;
@@ -39,6 +47,8 @@ void tt_word_table_reserve(tt_word_table *table, tt_arena *arena, int64_t tokens
 /* Scratch memory of look_up and end_backward. */
 size_t tt_word_table_workspace(const tt_word_table *table, int64_t tokens);
 
+/* Whether all rows are 0, for want of ranks; such a table is never assembled. */
+bool tt_word_table_is_removed(const tt_word_table *table);
 /* Once a step, after tt_train_set_materialise and before tt_train_set_contract. */
 void tt_word_table_materialise(tt_word_table *table);
 void tt_word_table_contract(tt_word_table *table);

@@ -157,7 +157,7 @@ static void contract_words(const tt_double_tensors *tensors, const tt_configurat
 }
 
 static void compare(const tt_configuration *configuration, const tt_double_batch *batch,
-                    tt_form_choice form, const char *name)
+                    tt_form_choice form, tt_decoding decoding, const char *name)
 {
     tt_error error;
     tt_model model;
@@ -165,6 +165,8 @@ static void compare(const tt_configuration *configuration, const tt_double_batch
     tt_suite_succeed(tt_model_create_pretraining(&model, device, configuration, 9, false, &error),
                      &error);
     model.encoder.form_choice = form;
+    model.encoder.words.decoding = decoding;
+    tt_suite_succeed(tt_word_table_plan(&model.encoder.words, &error), &error);
     tt_suite_succeed(
         tt_model_plan(&model, batch->batch, batch->sequence, batch->max_predictions, true, &error),
         &error);
@@ -216,23 +218,31 @@ static void test_tensor_train_bert(void **state)
     tt_suite_succeed(tt_reference_open(BATCH_FILE, &file, &error), &error);
     tt_suite_succeed(tt_double_batch_read(&file, true, &batch, &error), &error);
     tt_configuration configuration = make_configuration(&file);
-    compare(&configuration, &batch, TT_FORM_ALWAYS_WIDE, "tensor-train BERT, wide");
-    compare(&configuration, &batch, TT_FORM_ALWAYS_THIN, "tensor-train BERT, thin");
+    compare(&configuration, &batch, TT_FORM_ALWAYS_WIDE, TT_DECODING_BY_COST,
+            "tensor-train BERT, wide");
+    compare(&configuration, &batch, TT_FORM_ALWAYS_THIN, TT_DECODING_BY_COST,
+            "tensor-train BERT, thin");
     configuration.maps[TT_MAP_ATTENTION].form = TT_DENSE;
     configuration.maps[TT_MAP_OUTPUT].form = TT_DENSE;
-    compare(&configuration, &batch, TT_FORM_BY_COST, "BERT, half of its maps dense");
-    static const char *const names[] = {"two cores", "three cores", "four cores", "five cores"};
+    compare(&configuration, &batch, TT_FORM_BY_COST, TT_DECODING_BY_COST,
+            "BERT, half of its maps dense");
+    static const char *const names[][2] = {{"two cores, table", "two cores, slices"},
+                                           {"three cores, table", "three cores, slices"},
+                                           {"four cores, table", "four cores, slices"},
+                                           {"five cores, table", "five cores, slices"}};
     configuration.embedding.form = TT_TENSOR_TRAIN;
     configuration.initializer_range = 0.2f;
     for (int order = 2; order <= 4; order++) {
         tt_suite_succeed(tt_train_matrix_shape_choose(configuration.vocabulary_size, 24, order, 6,
                                                       &configuration.embedding.shape, &error),
                          &error);
-        compare(&configuration, &batch, TT_FORM_BY_COST, names[order - 2]);
+        compare(&configuration, &batch, TT_FORM_BY_COST, TT_DECODING_TABLE, names[order - 2][0]);
+        compare(&configuration, &batch, TT_FORM_BY_COST, TT_DECODING_SLICES, names[order - 2][1]);
     }
     configuration.embedding.shape =
         (tt_train_matrix_shape){5, {3, 1, 5, 2, 7}, {1, 4, 3, 1, 2}, {1, 3, 7, 9, 5, 1}};
-    compare(&configuration, &batch, TT_FORM_BY_COST, names[3]);
+    compare(&configuration, &batch, TT_FORM_BY_COST, TT_DECODING_TABLE, names[3][0]);
+    compare(&configuration, &batch, TT_FORM_BY_COST, TT_DECODING_SLICES, names[3][1]);
     tt_double_batch_free(&batch);
     tt_reference_close(&file);
 }
