@@ -313,6 +313,7 @@ static tt_status set_up(tt_trainer *trainer, char **arguments, int count,
     run_start start = {.resumes = false};
     TT_TRY(tt_run_read_recipe(run, arguments[0], arguments + 1, count - 1, error));
     TT_TRY(tt_world_agree(world, check_command(&run->recipe, options->command, error), error));
+    TT_TRY(tt_world_same(world, "--check", options->check_only, error));
     TT_TRY(tt_world_agree(world, tt_run_open_device(run, error), error));
     TT_TRY(tt_run_connect(run, error));
     join_path(trainer->checkpoints, run->recipe.output, "checkpoints");

@@ -203,6 +203,19 @@ static void test_no_recipe_on_one_rank(void **state)
     expect_refused("rank 1: recipe.yaml: ");
 }
 
+/* A rank that only checks would leave the other waiting for it. */
+static void test_check_on_one_rank(void **state)
+{
+    (void)state;
+    write_script("check_on_rank_1", "#!/bin/sh\n"
+                                    "[ $OMPI_COMM_WORLD_RANK = 0 ] || set -- \"$@\" --check\n"
+                                    "exec \"$@\"\n");
+    training_end end =
+        run_training(&(training){.ranks = 2, .wrapper = "check_on_rank_1", .arguments = {ENDLESS}});
+    expect_training_failure(&end, "the ranks disagree about --check");
+    free(end.log);
+}
+
 /* More shards than a loader keeps, so that it comes back to the files later on. */
 static training_end spoil_shards_of_rank_1(bool remove)
 {
@@ -250,6 +263,7 @@ int main(void)
         cmocka_unit_test(test_other_shards_on_one_rank),
         cmocka_unit_test(test_other_recipe_on_one_rank),
         cmocka_unit_test(test_no_recipe_on_one_rank),
+        cmocka_unit_test(test_check_on_one_rank),
         cmocka_unit_test(test_shard_that_disappears),
         cmocka_unit_test(test_shard_that_is_cut_short),
     };
