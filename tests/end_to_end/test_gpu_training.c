@@ -77,17 +77,26 @@ static void test_dense_model_sums_early(void **state)
     expect_near("dense_gpu", "dense_cpu", 1e-4);
 }
 
+/* Few steps, for runs that are there many times over; the last of them are captured. */
+#define FEW_STEPS                                                                                  \
+    "phases.0.steps=3", "phases.0.micro_batch=1", "phases.1.steps=1", "phases.1.global_batch=4",   \
+        "validation.interval=0", "validation.batches=1", "checkpoint.interval=0"
+
+enum { SEEDS = 20 };
+
+/* Of threads between barriers, lanes, blocks and streams. */
 static void test_any_order_gives_the_same_bits(void **state)
 {
     (void)state;
-    static const char *const seeds[] = {"TTRAIN_SIMULATOR_SEED=2", "TTRAIN_SIMULATOR_SEED=3"};
-    TRAIN(.ranks = 2, .arguments = {"output=seed1", SHORT},
+    TRAIN(.ranks = 4, .arguments = {"output=seed0", FEW_STEPS},
           .environment = {FOUR_GPUS, "TTRAIN_SIMULATOR_SEED=1"});
-    for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
+    for (int i = 2; i <= SEEDS; i++) {
+        char seed[64];
+        snprintf(seed, sizeof seed, "TTRAIN_SIMULATOR_SEED=%d", 7919 * i);
         scratch_remove(scratch_path("seeded"));
-        TRAIN(.ranks = 2, .arguments = {"output=seeded", SHORT},
-              .environment = {FOUR_GPUS, seeds[i]});
-        expect_same_metrics("seeded", "seed1");
+        TRAIN(.ranks = 4, .arguments = {"output=seeded", FEW_STEPS},
+              .environment = {FOUR_GPUS, seed});
+        expect_same_metrics("seeded", "seed0");
     }
 }
 
@@ -180,6 +189,9 @@ static void test_bad_situations(void **state)
             .arguments = {"device=cuda"}, .environment = {"TTRAIN_SIMULATOR_DRIVER=11040"});
     REFUSED("device: auto: 2 ranks on this host, but 1 CUDA device", .ranks = 2,
             .environment = {ONE_GPU});
+    /* A launcher that shows each rank a device of its own, but the same to both. */
+    REFUSED("ranks 0 and 1 both have the device at ", .ranks = 2,
+            .environment = {ONE_GPU, "CUDA_VISIBLE_DEVICES=0"});
     REFUSED("precision: bf16: the CPU device computes in f32 alone (no CUDA device",
             .arguments = {"precision=bf16"}, .environment = {"TTRAIN_SIMULATOR_DEVICES=0"});
     REFUSED("has no bf16", .arguments = {"precision=bf16"},
@@ -225,7 +237,8 @@ static void test_versions_of_nccl_differ(void **state)
                                  "export TTRAIN_SIMULATOR_NCCL_VERSION=2220$OMPI_COMM_WORLD_RANK\n"
                                  "exec \"$@\"\n";
     write_script("other_nccl", script);
-    REFUSED("NCCL", .ranks = 2, .wrapper = "other_nccl", .environment = {FOUR_GPUS});
+    REFUSED("rank 0 has NCCL 2.22.0 and rank 1 has NCCL 2.22.1: expected one version on all hosts",
+            .ranks = 2, .wrapper = "other_nccl", .environment = {FOUR_GPUS});
 }
 
 static void test_launches_are_counted(void **state)
@@ -266,6 +279,9 @@ static void test_what_the_cpu_lacks(void **state)
     (void)state;
 #ifndef TTRAIN_CUDA
     REFUSED("device: cuda: this build has the CPU device only", .arguments = {"device=cuda"});
+    /* A launcher that shows each rank a device of its own, but the same to both. */
+    REFUSED("ranks 0 and 1 both have the device at ", .ranks = 2,
+            .environment = {ONE_GPU, "CUDA_VISIBLE_DEVICES=0"});
     REFUSED("precision: bf16: the CPU device computes in f32 alone",
             .arguments = {"device=auto", "precision=bf16"});
 #endif
