@@ -287,7 +287,7 @@ typedef struct {
     float gamma, beta, rho, w1, w2, target_loss;
     int32_t stage;           /* tt_rank_stage */
     int32_t of_the_mean;     /* the reference's form: mean diagonal entry instead of size */
-    int32_t stops_at_target; /* late: prune no further than the target */
+    int32_t stops_at_target; /* late: prune no further than the target; after it: not at all */
     int32_t number;          /* of the stage in the recipe; the device does not read it */
 } tt_rank_settings;
 

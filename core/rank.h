@@ -31,7 +31,8 @@
  * 0, at most one a link and step, until S is at S0; then it takes the loss's branch, and s^ and p
  * have no gradient. A link's last entry, with which its tensor goes, stays where S would be below
  * S0 without. So links that come down together shrink evenly, and S ends less than one slice below
- * S0. A stage that does not stop is the formula to the letter. */
+ * S0, where steps of no stage that follow leave it (settings with no stage that stop at the target
+ * hold, and do nothing else). A stage that does not stop is the formula to the letter. */
 #ifndef TT_CORE_RANK_H
 #define TT_CORE_RANK_H
 

@@ -173,7 +173,8 @@ typedef struct {
 typedef enum { TT_RECIPE_EARLY, TT_RECIPE_LATE } tt_recipe_stage_kind;
 
 /* A stretch of the run in which ranks are trained too. Stages follow each other from the run's
- * first step on, whatever its phases; after the last one ranks are left alone. */
+ * first step on, whatever its phases; after the last one ranks are left alone: nothing draws them
+ * to zero, and after one that stops at its target nothing is pruned either. */
 typedef struct {
     char name[TT_RECIPE_TEXT];
     tt_recipe_stage_kind kind;

@@ -118,12 +118,22 @@ static double target_size(const tt_recipe_stage *stage, const tt_training_state 
 
 /* --- a step's stage --- */
 
+static bool stops(const tt_recipe_stage *stage)
+{
+    return stage->kind == TT_RECIPE_LATE && stage->stop_at_target;
+}
+
 static tt_rank_settings settings_of(const tt_recipe *recipe, int number,
                                     const tt_training_state *state, const tt_model *model)
 {
     double unit = state->stage_size > 0 ? (double)state->stage_size : 1.0;
     if (number < 0) {
-        return (tt_rank_settings){.unit = unit, .stage = TT_RANKS_LEFT, .number = -1};
+        int64_t last = state->stage - 1; /* a resumed recipe may have fewer */
+        bool known = last >= 0 && last < (int64_t)recipe->stage_count;
+        return (tt_rank_settings){.unit = unit,
+                                  .stage = TT_RANKS_LEFT,
+                                  .stops_at_target = known && stops(&recipe->stages[last]),
+                                  .number = -1};
     }
     const tt_recipe_stage *stage = &recipe->stages[number];
     bool late = stage->kind == TT_RECIPE_LATE;
@@ -137,7 +147,7 @@ static tt_rank_settings settings_of(const tt_recipe *recipe, int number,
                               .target_loss = (float)stage->target_loss,
                               .stage = late ? TT_RANKS_LATE : TT_RANKS_EARLY,
                               .of_the_mean = recipe->rank.objective == TT_RECIPE_REFERENCE,
-                              .stops_at_target = late && stage->stop_at_target,
+                              .stops_at_target = stops(stage),
                               .number = number};
 }
 

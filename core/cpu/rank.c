@@ -245,7 +245,7 @@ void tt_cpu_rank_objective(tt_device *device, const tt_rank_terms *terms)
                                       .loss = loss,
                                       .branch = choice.branch,
                                       .pruned = pruned};
-    *terms->holds = stops ? 1.0f : 0.0f;
+    *terms->holds = settings->stops_at_target ? 1.0f : 0.0f;
     tt_link_gradients(terms, sums, choice.size_factor, entries);
     tt_scale_gradients(device, terms, (float)choice.loss_factor);
     if (choice.size_factor != 0.0) {

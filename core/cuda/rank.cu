@@ -295,10 +295,10 @@ static __device__ __forceinline__ void tt_write_choice(const tt_rank_terms &term
 {
     const tt_rank_settings *settings = terms.settings;
     tt_rank_choice choice = tt_choose(*settings, loss, totals.size);
-    bool late = settings->stage == TT_RANKS_LATE, left = settings->stage == TT_RANKS_LEFT;
+    bool left = settings->stage == TT_RANKS_LEFT;
     places.factors->loss_factor = static_cast<float>(choice.loss_factor);
     places.factors->square_factor = left ? 0.0f : 2.0f * settings->beta;
-    *terms.holds = late && settings->stops_at_target != 0 ? 1.0f : 0.0f;
+    *terms.holds = settings->stops_at_target != 0 ? 1.0f : 0.0f;
     terms.record->size = totals.size;
     terms.record->relaxed_size = totals.relaxed_size;
     terms.record->loss = loss;

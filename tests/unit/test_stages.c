@@ -217,6 +217,7 @@ static void test_entering(void **state)
     assert_non_null(strstr(text, "towards a loss of 1.5"));
     assert_false(enter(&f, &plan, &saved, 4));
     assert_true(s->stage == TT_RANKS_LEFT && s->number == -1 && s->unit == (double)left);
+    assert_true(s->stops_at_target);
     recipe.rank.objective = TT_RECIPE_REFERENCE;
     assert_false(enter(&f, &plan, &saved, 3));
     assert_true(s->of_the_mean);
@@ -313,6 +314,7 @@ static void test_course(void **state)
         assert_true(a->gradient_norm == b->gradient_norm);
         assert_int_equal(a->stage.number, i < EARLY ? 0 : i < 30 ? 1 : -1);
         assert_true((a->ranks.branch == TT_BRANCH_NONE) == (a->stage.number != 1));
+        assert_true(i < 30 || a->ranks.size == captured.results[29].ranks.size);
         on_size = on_size || a->ranks.branch == TT_BRANCH_SIZE;
         on_loss = on_loss || a->ranks.branch == TT_BRANCH_LOSS;
         double loss = a->masked_lm_loss + a->next_sentence_loss;
