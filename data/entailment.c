@@ -137,7 +137,7 @@ static void add_words(word_list *list, const char *text)
             known++;
         }
         if (length > 0 && strcmp(word, "%s") != 0 && known == list->count && known < WORDS) {
-            strcpy(list->words[list->count++], word);
+            memcpy(list->words[list->count++], word, sizeof word);
         }
         text += length + (text[length] == ' ');
     }

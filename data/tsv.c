@@ -63,7 +63,7 @@ static void split(tt_tsv_field line, int count, tt_tsv_field *fields)
 static tt_status read_header(tt_tsv *tsv, tt_error *error)
 {
     static const char mark[] = "\xEF\xBB\xBF";
-    tt_tsv_field line;
+    tt_tsv_field line = {"", 0};
     tsv->at = tsv->size >= 3 && memcmp(tsv->bytes, mark, 3) == 0 ? 3 : 0;
     if (tsv->at == tsv->size) {
         return tt_error_set(error, TT_INVALID_INPUT,
@@ -124,7 +124,7 @@ tt_status tt_tsv_column(const tt_tsv *tsv, const char *name, int *column, tt_err
 
 tt_status tt_tsv_next(tt_tsv *tsv, bool *more, tt_error *error)
 {
-    tt_tsv_field line;
+    tt_tsv_field line = {"", 0};
     *more = tsv->at < tsv->size;
     if (!*more) {
         return TT_OK;

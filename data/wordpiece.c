@@ -289,7 +289,7 @@ static int32_t longest_piece(word_buffer *word, size_t at, size_t *length)
     char *text = word->bytes + 2 + at - mark;
     memcpy(kept, text, 2);
     if (mark > 0) {
-        memcpy(text, "##", 2);
+        text[0] = text[1] = '#';
     }
     int32_t id = -1;
     for (*length = left < most ? left : most; *length > 0; (*length)--) {

@@ -72,7 +72,7 @@ static tt_status evaluate_rows(tt_trainer *trainer, tt_loader *loader, const tt_
     tt_run *run = trainer->run;
     int64_t global = sizes->rows * run->world.size;
     int64_t batches = (tt_loader_rows(loader) + global - 1) / global;
-    void *logits = malloc(tt_floats(sizes->rows * found->classes));
+    void *logits = malloc(tt_floats(sizes->rows * found->classes) + 1);
     tt_status status =
         logits ? TT_OK : tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for a batch's logits");
     status = tt_world_agree(&run->world, status, error);

@@ -56,7 +56,7 @@ static tt_status count_kept(const tt_safetensors *file, const tt_safetensors_ten
 static tt_status read_layer(const tt_safetensors *file, double threshold, tt_table_layer *layer,
                             int64_t *size, tt_error *error)
 {
-    int64_t modes[TT_MAX_ORDER];
+    int64_t modes[TT_MAX_ORDER] = {0};
     *size = 0;
     layer->order = 0;
     layer->ranks[0] = 1;

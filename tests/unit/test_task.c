@@ -311,7 +311,7 @@ static void test_loader_order_ranks_and_resume(void **state)
     for (int epoch = 0; epoch < STEPS * BATCH / ROWS; epoch++) {
         bool seen[ROWS] = {false};
         for (int i = 0; i < ROWS; i++) {
-            const int32_t *row = whole + (epoch * ROWS + i) * LENGTH;
+            const int32_t *row = whole + (ptrdiff_t)(epoch * ROWS + i) * LENGTH;
             /* 36 numbers for 37 rows: the last one looks like the first. */
             int number = (row[1] - A) * 6 + row[2] - A;
             number = number == 0 && seen[0] ? ROWS - 1 : number;
@@ -327,11 +327,11 @@ static void test_loader_order_ranks_and_resume(void **state)
         for (int first = 0; first < STEPS; first += 5) {
             memset(ids, -1, sizeof ids);
             read_stream(options, world, first, STEPS, ids, labels);
-            int from = first * BATCH;
+            ptrdiff_t from = (ptrdiff_t)first * BATCH;
             assert_memory_equal(ids + from * LENGTH, whole + from * LENGTH,
-                                (size_t)(STEPS * BATCH - from) * LENGTH * sizeof *ids);
+                                (size_t)((ptrdiff_t)STEPS * BATCH - from) * LENGTH * sizeof *ids);
             assert_memory_equal(labels + from, whole_labels + from,
-                                (size_t)(STEPS * BATCH - from) * sizeof *labels);
+                                (size_t)((ptrdiff_t)STEPS * BATCH - from) * sizeof *labels);
         }
     }
     tt_task_free(&rows);
@@ -350,7 +350,7 @@ static void test_loader_without_shuffling(void **state)
     read_stream(options, 2, 0, steps, ids, labels);
     for (int i = 0; i < steps * BATCH; i++) {
         assert_int_equal(labels[i], i < ROWS ? i % 2 : -1);
-        assert_int_equal(ids[i * LENGTH], i < ROWS ? CLS : PAD);
+        assert_int_equal(ids[(ptrdiff_t)i * LENGTH], i < ROWS ? CLS : PAD);
     }
     tt_task_free(&rows);
 }
