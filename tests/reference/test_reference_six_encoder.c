@@ -209,9 +209,9 @@ static void compare_model(const tt_reference_file *file, tt_double_tensors *para
     tt_reference_check check;
     tt_suite_begin_model(&check, names[form]);
     if (strstr(file->path, "_own_") != NULL) {
-        /* Some gradients in it are 2e-6 of the whole: what sums leave whose terms cancel, of which
-         * f32 has no more than this. */
-        check.gradient_floor = 1e-5;
+        /* Some gradients in it are 1e-5 of the whole and less: what sums leave whose terms cancel,
+         * of which f32 has no more than this. */
+        check.gradient_floor = 2e-5;
     }
     compare_results(&model, &run, file, classifier->values, &check);
     tt_run_compare_gradients(&model, gradients, model_name_of, &check);
