@@ -183,24 +183,39 @@ static void tt_add_to_links(const tt_rank_terms *terms, const tt_link_sums *sums
     }
 }
 
-/* Whether entry `place` of a link, or the rank of 1 where there is none, is kept. */
-static bool tt_kept_slice(const tt_rank_terms *terms, int32_t link, int64_t place)
+/* gradient += factor G over `count` entries, those of pruned right slices left out. */
+static void tt_add_to_row(const tt_rank_core *core, int64_t first, int64_t count, float factor,
+                          const float *right, float threshold)
 {
-    return link < 0 || terms->links[link].values[place] > terms->threshold;
+    const float *values = core->values + first;
+    float *gradients = core->gradients + first;
+    if (right == NULL) {
+#pragma omp simd
+        for (int64_t j = 0; j < count; j++) {
+            gradients[j] += factor * values[j];
+        }
+        return;
+    }
+#pragma omp simd
+    for (int64_t j = 0; j < count; j++) {
+        gradients[j] += right[j] > threshold ? factor * values[j] : 0.0f;
+    }
 }
 
 /* gradient += 2 beta G, where both slices that an entry lies in are kept. */
 static void tt_add_to_core(const tt_rank_terms *terms, const tt_rank_core *core)
 {
     float factor = 2.0f * terms->settings->beta;
-    for (int64_t i = 0; i < core->left * core->mode; i++) {
-        if (!tt_kept_slice(terms, core->left_link, i / core->mode)) {
-            continue;
-        }
-        for (int64_t j = 0; j < core->right; j++) {
-            if (tt_kept_slice(terms, core->right_link, j)) {
-                core->gradients[i * core->right + j] += factor * core->values[i * core->right + j];
-            }
+    const float *left = core->left_link < 0 ? NULL : terms->links[core->left_link].values;
+    const float *right = core->right_link < 0 ? NULL : terms->links[core->right_link].values;
+    /* The last core has no slices to leave out on its right: a left slice is one row. */
+    int64_t rows = right == NULL ? 1 : core->mode;
+    int64_t count = right == NULL ? core->mode * core->right : core->right;
+    for (int64_t slice = 0; slice < core->left; slice++) {
+        bool kept = left == NULL || left[slice] > terms->threshold;
+        for (int64_t row = 0; kept && row < rows; row++) {
+            tt_add_to_row(core, (slice * rows + row) * count, count, factor, right,
+                          terms->threshold);
         }
     }
 }
