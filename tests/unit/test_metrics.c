@@ -225,6 +225,41 @@ static void test_progress_on_a_terminal(void **state)
     free(text);
 }
 
+/* Of a run that trains ranks; the others have none of the keys. */
+static void test_ranks(void **state)
+{
+    (void)state;
+    const char *path = scratch_path("ranks.jsonl");
+    tt_metrics *metrics;
+    tt_error error;
+    expect_success(tt_metrics_open(path, 0, &metrics, &error), &error);
+    tt_metrics_record record = record_of(1);
+    expect_success(tt_metrics_write(metrics, &record, &error), &error);
+    record.step = 2;
+    record.has_ranks = true;
+    record.size = 12345678901.0;
+    record.relaxed_size = 1.0 / 3.0;
+    record.size_ratio = 0.25;
+    expect_success(tt_metrics_write(metrics, &record, &error), &error);
+    record.step = 3;
+    record.stage = "late";
+    record.branch = "size";
+    expect_success(tt_metrics_write(metrics, &record, &error), &error);
+    expect_success(tt_metrics_close(&metrics, &error), &error);
+    char *text = scratch_read(path, NULL), *second = strchr(text, '\n') + 1;
+    char *third = strchr(second, '\n') + 1;
+    second[-1] = third[-1] = '\0';
+    assert_null(strstr(text, "size"));
+    assert_null(strstr(text, "stage"));
+    assert_null(strstr(text, "branch"));
+    assert_true(number_after(second, "size") == 12345678901.0);
+    assert_true(number_after(second, "relaxed_size") == 1.0 / 3.0);
+    assert_true(number_after(second, "size_ratio") == 0.25);
+    assert_non_null(strstr(second, "\"stage\": null, \"branch\": null"));
+    assert_non_null(strstr(third, "\"stage\": \"late\", \"branch\": \"size\""));
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +271,7 @@ int main(void)
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_progress_in_a_file),
         cmocka_unit_test(test_progress_on_a_terminal),
+        cmocka_unit_test(test_ranks),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
