@@ -89,6 +89,41 @@ static void test_tensor_trains_learn(void **state)
     char *text = OUTPUT_OF("table", "whole", "trains", "--json");
     assert_non_null(strstr(text, "\"layer.0.attention.self.query\""));
     assert_true(number_in(text, "smaller") == 1.0);
+    assert_true(number_in(text, "validation_accuracy") ==
+                round(metric("whole", STEPS, "validation_accuracy") * 1e4) / 1e4);
+    const char *second = strstr(text, "\"MB\"") + 4;
+    assert_true(number_in(second, "parameters") == metric("trains", STEPS, "parameters"));
+    free(text);
+}
+
+/* What is pruned does not count, whether it has been cut out yet or not. */
+static void test_the_table_counts_what_is_left(void **state)
+{
+    (void)state;
+    static const char stages[] = "stages:\n"
+                                 "  - {kind: late, steps: 60, target_loss: 5, target_ratio: 0.5,\n"
+                                 "     w2: 20}\n"
+                                 "tensor_train: {form: tensor_train, order: 4, rank: 16}\n";
+    char recipe[sizeof task_recipe + sizeof stages];
+    snprintf(recipe, sizeof recipe, "%s%s", task_recipe, stages);
+    scratch_write(scratch_path("stages.yaml"), recipe, strlen(recipe));
+    train(&(training){.command = "finetune",
+                      .recipe = "stages.yaml",
+                      .arguments = {"output=stages", "phases.0.steps=60", "phases.0.warmup=0",
+                                    "phases.0.diagonal_learning_rate=4e-2",
+                                    "phases.0.decay=constant"}});
+    double whole = metric("stages", 1, "parameters"), size = metric("stages", 50, "size");
+    assert_true(metric("stages", 50, "size_ratio") < 0.9);
+    assert_true(metric("stages", 50, "parameters") == whole);
+    char *text = OUTPUT_OF("table", "stages/checkpoints/step_00000050", "--json");
+    double left = number_in(text, "tensorized_parameters");
+    assert_true(left >= size && left < size + 400); /* and the diagonals' own entries */
+    assert_true(number_in(text, "parameters") < whole);
+    free(text);
+    text = OUTPUT_OF("table", "stages", "--json"); /* at the end they are cut out */
+    left = number_in(text, "tensorized_parameters");
+    size = metric("stages", 60, "size");
+    assert_true(left >= size && left < size + 400);
     free(text);
 }
 
@@ -190,9 +225,13 @@ static void test_bad_input(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_it_learns),         cmocka_unit_test(test_tensor_trains_learn),
-        cmocka_unit_test(test_resuming_is_exact), cmocka_unit_test(test_two_ranks),
-        cmocka_unit_test(test_evaluation),        cmocka_unit_test(test_initial_weights),
+        cmocka_unit_test(test_it_learns),
+        cmocka_unit_test(test_tensor_trains_learn),
+        cmocka_unit_test(test_the_table_counts_what_is_left),
+        cmocka_unit_test(test_resuming_is_exact),
+        cmocka_unit_test(test_two_ranks),
+        cmocka_unit_test(test_evaluation),
+        cmocka_unit_test(test_initial_weights),
         cmocka_unit_test(test_bad_input),
     };
     return cmocka_run_group_tests(tests, set_up, scratch_teardown);
