@@ -166,17 +166,10 @@ sanitized_suite() {
     fi
 }
 
-# The CUDA sources, run on the CPU by tests/simulator/. Whole models take it many minutes, so they
-# are run where they are asked for by label.
+# The CUDA sources, run on the CPU by tests/simulator/.
 simulated_suite() {
-    local selection=()
-    if [[ -z "$label" ]]; then
-        selection=(--label-exclude '^(reference|end_to_end)$' --exclude-regex '^test_(model|step)_')
-        leave_out "whole models on the simulated GPU" "many minutes; launch/test.sh --label simulator"
-    fi
     if stage "build/simulator" build simulator simulator; then
-        stage "tests on the simulated GPU" suite simulator --label-regex '^simulator$' \
-            "${selection[@]}" || true
+        stage "tests on the simulated GPU" suite simulator --label-regex '^simulator$' || true
     fi
 }
 
