@@ -174,7 +174,8 @@ typedef struct {
 /* The same attention in the space of tensor-train ranks. For head h, with U^ = [U, 1]:
  * scores U^_q M_h U^_k^T, output U_o = sum over h of dropout(softmax(scores + mask)) U^_v N_h,
  * where M_h = B^_q,h B^_k,h^T / sqrt(width) and N_h = B^_v,h A_o,h are made once a step from the
- * factors (B^ is B with the bias as last row). */
+ * factors (B^ is B with the bias as last row). Ranks of q, k and v may be 0: of a removed map the
+ * column of ones is left. */
 typedef struct {
     int64_t batch, sequence, heads;
     tt_matrix u; /* [tokens, rq + rk + rv]: U_q, U_k, U_v side by side */
@@ -205,7 +206,8 @@ typedef struct {
 /* Where a thin half of a block ends and the next begins, the only place where the residual stream
  * is wide: y = LayerNorm(residual + dropout(u B + bias)), u_next = y A_next. `norm` holds bias and
  * norm, `b` [rank, hidden] the output factor of the half that ends, `a_next` [hidden, ranks] the
- * input factors of the half that begins; a_next.data NULL: what follows reads y itself. */
+ * input factors of the half that begins; a_next.data NULL: what follows reads y itself. Of rank 0,
+ * u B is 0 and b.data may be NULL. */
 typedef struct {
     tt_residual_norm norm;
     tt_matrix u, b, b_gradient;

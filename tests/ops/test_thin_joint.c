@@ -269,7 +269,8 @@ static void check_joint(tt_device *device, joint_shape s)
 static const joint_shape shapes[] = {
     {1, 8, 1, 1, 0.0f},      {5, 33, 3, 7, 0.1f},     {127, 100, 5, 0, 0.0f},
     {128, 65, 30, 90, 0.1f}, {129, 24, 4, 13, 0.25f}, {300, 768, 12, 0, 0.1f},
-    {400, 96, 30, 30, 0.0f}, {270, 17, 11, 5, 0.5f},
+    {400, 96, 30, 30, 0.0f}, {270, 17, 11, 5, 0.5f},  {129, 24, 0, 13, 0.1f},
+    {70, 40, 0, 0, 0.1f},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
