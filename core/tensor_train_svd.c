@@ -152,7 +152,11 @@ tt_status tt_train_from_matrix(const tt_train_shape *shape, const double *matrix
         status = take_core(&rest, fitted->ranks[k] * shape->modes[k], columns, shape->ranks[k + 1],
                            &cores[k], &fitted->ranks[k + 1], &cut, error);
     }
-    cores[shape->order - 1] = rest;
+    if (status == TT_OK) {
+        cores[shape->order - 1] = rest;
+    } else {
+        free(rest);
+    }
     *relative_error = norm > 0.0 ? sqrt(cut / norm) : 0.0;
     return status;
 }
@@ -201,10 +205,10 @@ tt_status tt_train_put_in_front(const tt_train_set *set, int index, const double
     double *cores[TT_MAX_ORDER];
     tt_status status =
         tt_train_from_matrix(&train->shape, matrix, &fitted, cores, relative_error, error);
-    for (int k = 0; status == TT_OK && k < train->shape.order; k++) {
+    for (int k = 0; status == TT_OK && k < TT_MAX_ORDER && cores[k]; k++) {
         status = put_core(set, train, k, &fitted, cores[k], error);
     }
-    for (int k = 0; k < train->shape.order; k++) {
+    for (int k = 0; k < TT_MAX_ORDER; k++) {
         free(cores[k]);
     }
     return status;

@@ -526,7 +526,7 @@ static tt_status read_column(shard_file *file, const column *column)
 
 static tt_status allocate(shard_file *file, tt_shard *shard)
 {
-    size_t rows = (size_t)shard->info.rows;
+    size_t rows = (size_t)shard->info.rows + 1; /* one to spare, so that no piece is empty */
     size_t tokens = rows * (size_t)shard->info.sequence_length;
     size_t predictions = rows * (size_t)shard->info.max_predictions;
     bool dynamic = shard->info.masking == TT_MASKING_DYNAMIC;

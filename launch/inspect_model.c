@@ -109,7 +109,7 @@ static json_t *embedding_json(const tt_configuration *configuration)
     const tt_train_matrix_shape *shape = &configuration->embedding.shape;
     bool matrix = configuration->embedding.form == TT_TENSOR_TRAIN;
     int64_t rows = configuration->vocabulary_size, width = configuration->hidden_size;
-    int64_t size = matrix ? tt_train_matrix_size(shape) : rows * width;
+    int64_t dense = rows * width, size = matrix ? tt_train_matrix_size(shape) : dense;
     int order = matrix ? shape->order : 1;
     return json_pack("{s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:f}", "map", "embedding",
                      "form", matrix ? "tensor_train_matrix" : "dense", "inputs", (json_int_t)rows,
@@ -117,8 +117,8 @@ static json_t *embedding_json(const tt_configuration *configuration)
                      tt_inspect_integers(matrix ? shape->rows : &rows, order), "output_modes",
                      tt_inspect_integers(matrix ? shape->columns : &width, order), "ranks",
                      matrix ? tt_inspect_integers(shape->ranks, order + 1) : json_array(),
-                     "parameters", (json_int_t)size, "dense_parameters", (json_int_t)(rows * width),
-                     "compression", (double)(rows * width) / (double)size);
+                     "parameters", (json_int_t)size, "dense_parameters", (json_int_t)dense,
+                     "compression", (double)dense / (double)size);
 }
 
 static json_t *maps_json(const tt_configuration *configuration)

@@ -161,7 +161,7 @@ tt_status tt_positions_check(const tt_configuration *configuration, tt_error *er
 {
     int64_t width = configuration->hidden_size / configuration->heads;
     if (configuration->position_initializer == TT_POSITIONS_NEIGHBOURS &&
-        (width < WAVE_COLUMNS || configuration->hidden_size < 2 * WAVE_COLUMNS)) {
+        (width < WAVE_COLUMNS || configuration->hidden_size < (int64_t)2 * WAVE_COLUMNS)) {
         return tt_error_set(error, TT_INVALID_INPUT,
                             "model.position_initializer: neighbours needs heads of at least %d "
                             "columns and a hidden_size of at least %d; found %lld and %lld",

@@ -77,7 +77,7 @@ static inline __attribute__((always_inline)) void tile(const small_product *p, i
     }
     for (int i = 0; i < rows; i++) {
         for (int v = 0; v < vectors; v++) {
-            memcpy(c + i * p->c_stride + v * TT_LANES, &sums[i][v], sizeof(tt_lanes));
+            memcpy(c + i * p->c_stride + (int64_t)v * TT_LANES, &sums[i][v], sizeof(tt_lanes));
         }
     }
 }
@@ -113,12 +113,12 @@ static void last_columns(const small_product *p, int64_t column)
 static void multiply_small(const small_product *p)
 {
     int64_t column = 0;
-    for (; column + 3 * TT_LANES <= p->columns; column += 3 * TT_LANES) {
+    for (; column + (int64_t)3 * TT_LANES <= p->columns; column += (int64_t)3 * TT_LANES) {
         strip(p, column, 3);
     }
-    if (column + 2 * TT_LANES <= p->columns) {
+    if (column + (int64_t)2 * TT_LANES <= p->columns) {
         strip(p, column, 2);
-        column += 2 * TT_LANES;
+        column += (int64_t)2 * TT_LANES;
     }
     if (column + TT_LANES <= p->columns) {
         strip(p, column, 1);
@@ -224,8 +224,8 @@ static void turn_right_slices(tt_device *device, const tt_slice_products *produc
                               const backward_room *room)
 {
     int64_t columns = products->right_columns, rank = products->rank;
-    int64_t elements = products->right_slices * columns * rank;
-#pragma omp parallel for num_threads(tt_cpu_team(device, elements)) schedule(static)
+#pragma omp parallel for schedule(static)                                                          \
+    num_threads(tt_cpu_team(device, products->right_slices *columns *rank))
     for (int64_t s = 0; s < products->right_slices; s++) {
         const float *from = products->right + s * columns * rank;
         float *to = room->turned + s * columns * rank;
@@ -317,9 +317,8 @@ void tt_cpu_slice_products_backward(tt_device *device, const tt_slice_products *
     backward_room room = room_of(products);
     turn_right_slices(device, products, &room);
     list_rows(products, &room, count);
-    int team = team_for(device, products, count);
     int64_t left_slices = products->left_slices, right_slices = products->right_slices;
-#pragma omp parallel num_threads(team)
+#pragma omp parallel num_threads(team_for(device, products, count))
     {
 #pragma omp for schedule(dynamic, 4) nowait
         for (int64_t s = 0; s < left_slices; s++) {

@@ -191,7 +191,7 @@ static void test_untied_head(void **state)
     small_run run;
     make_run(&run, &configuration, 0, 1);
     const tt_parameters *parameters = &run.model.parameters;
-    int64_t table = SMALL_VOCABULARY * SMALL_HIDDEN;
+    int64_t table = (int64_t)SMALL_VOCABULARY * SMALL_HIDDEN;
     assert_true(tt_parameters_find(parameters, "cls.predictions.decoder.weight") >= 0);
     assert_int_equal(tt_configuration_pretraining_parameters(&configuration),
                      tt_parameters_size(parameters));

@@ -156,7 +156,7 @@ static void test_zero_and_nothing_to_cut(void **state)
     assert_int_equal(tt_train_from_matrix(&shape, zeros, &fitted, cores, &relative_error, &error),
                      TT_OK);
     assert_true(relative_error == 0.0);
-    for (int64_t i = 0; i < 16 * 16; i++) {
+    for (int i = 0; i < 16 * 16; i++) {
         assert_true(entry(&fitted, cores, i) == 0.0);
     }
     for (int k = 0; k < shape.order; k++) {
@@ -204,7 +204,7 @@ static void check_around(tt_form form, float drawn)
     assert_int_equal(tt_train_set_plan(&trains, &error), TT_OK);
     /* All ranks 1, so that the train has slices left. */
     double matrix[32 * 24];
-    for (int64_t i = 0; i < 32 * 24; i++) {
+    for (int i = 0; i < 32 * 24; i++) {
         matrix[i] = 0.7;
     }
     tt_linear_initialize(&linear, drawn, 5);
@@ -214,7 +214,7 @@ static void check_around(tt_form form, float drawn)
     tt_parameters_round(&parameters);
     tt_train_set_materialise(&trains);
     double *map = map_of(&linear, device), squares = 0.0;
-    for (int64_t i = 0; i < 32 * 24; i++) {
+    for (int i = 0; i < 32 * 24; i++) {
         squares += (map[i] - matrix[i]) * (map[i] - matrix[i]);
     }
     double deviation = sqrt(squares / (32 * 24));
