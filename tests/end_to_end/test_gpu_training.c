@@ -279,9 +279,6 @@ static void test_what_the_cpu_lacks(void **state)
     (void)state;
 #ifndef TTRAIN_CUDA
     REFUSED("device: cuda: this build has the CPU device only", .arguments = {"device=cuda"});
-    /* A launcher that shows each rank a device of its own, but the same to both. */
-    REFUSED("ranks 0 and 1 both have the device at ", .ranks = 2,
-            .environment = {ONE_GPU, "CUDA_VISIBLE_DEVICES=0"});
     REFUSED("precision: bf16: the CPU device computes in f32 alone",
             .arguments = {"device=auto", "precision=bf16"});
 #endif
