@@ -673,7 +673,7 @@ static void test_commands(void **state)
     expect_command(words, TT_EXIT_FAILED, "", "--overwrite");
     snprintf(words, sizeof words, "text --input %s/a.txt --tokenizer %s/a.txt --output %s/b",
              folder, folder, folder);
-    expect_command(words, TT_EXIT_FAILED, "", "expected a SentencePiece model");
+    expect_command(words, TT_EXIT_FAILED, "", "expected a WordPiece piece");
     char dump[512];
     snprintf(dump, sizeof dump, "%s/dump.xml", folder);
     static const char page[] =
