@@ -291,10 +291,7 @@ static void test_no_memory(void **state)
         device->allocate = allocate_few;
         allocations_left = given;
         assert_int_equal(tt_parameters_allocate(&parameters, true, &error), TT_OUT_OF_MEMORY);
-        snprintf(
-            message, sizeof message,
-            "%s: no memory for 4 buffers of 0.0 MiB (parameters, gradients, optimizer moments)",
-            device->name);
+        snprintf(message, sizeof message, "%s: no memory for parameters", device->name);
         assert_memory_equal(error.message, message, strlen(message));
         assert_null(parameters.values);
         tt_parameters_free(&parameters);
