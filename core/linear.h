@@ -70,8 +70,8 @@ void tt_linear_forward_gelu(const tt_linear *linear, tt_gelu gelu, tt_matrix x, 
 /* y = u B alone, for tensor trains. */
 void tt_linear_expand(const tt_linear *linear, tt_matrix u, tt_matrix y);
 
-/* Adds to the gradient of W (of dA and dB); dx = beta dx + dy W unless dx.data is NULL. du:
- * scratch, [rows, rank]. The bias is not touched. */
+/* Adds to the gradient of W (of dA and dB); then dx = beta dx + dy W unless dx.data is NULL. With
+ * beta 0, dx may be x itself. du: scratch, [rows, rank]. The bias is not touched. */
 void tt_linear_backward(const tt_linear *linear, tt_matrix x, tt_matrix u, tt_matrix dy,
                         tt_matrix du, float beta, tt_matrix dx);
 /* The half of the backward pass next to y: dB += u^T dy, du = dy B^T. */

@@ -243,7 +243,6 @@ static void reserve_shared(tt_encoder *encoder, int64_t tokens)
     }
     if (wide_feed_forward) {
         shared->activation = tt_plan_reserve(encoder, tokens, configuration->intermediate_size);
-        shared->d_activation = tt_plan_reserve(encoder, backward, configuration->intermediate_size);
         wide = larger(wide, tt_arena_mark(arena) - mark);
         tt_arena_rewind(arena, mark);
     }

@@ -511,7 +511,7 @@ static void wide_feed_forward_backward(tt_encoder *encoder, const block_view *vi
     tt_gelu gelu = encoder->configuration.gelu;
     tt_matrix inner = tt_plan_matrix(encoder, block->room.inner, view->tokens, view->inner);
     tt_matrix activation = tt_plan_matrix(encoder, shared->activation, view->tokens, view->inner);
-    tt_matrix d_inner = tt_plan_matrix(encoder, shared->d_activation, view->tokens, view->inner);
+    tt_matrix d_inner = activation; /* its gradient takes its place */
     view->ops->gelu_forward(view->device, gelu, inner, NULL, activation);
     tt_linear_backward(&block->output, activation, view->u_2, view->branch,
                        scratch_u(encoder, view, block->output.rank), 0.0f, d_inner);

@@ -33,14 +33,14 @@ struct tt_encoder_block {
 
 /* Scratch shared by all blocks, as offsets. */
 typedef struct {
-    size_t hidden;                   /* [tokens, hidden]: the residual stream */
-    size_t branch;                   /* [tokens, hidden]: output of a half, and its gradient */
-    size_t d_hidden;                 /* [tokens, hidden]: gradient of the residual stream */
-    size_t d_context;                /* wide attention: [tokens, hidden] */
-    size_t d_qkv;                    /* wide attention: [tokens, 3 hidden] */
-    size_t activation, d_activation; /* wide feed-forward: [tokens, intermediate] */
-    size_t d_u, d_u2;                /* [tokens, ranks] */
-    size_t workspace;                /* of the operations */
+    size_t hidden;     /* [tokens, hidden]: the residual stream */
+    size_t branch;     /* [tokens, hidden]: output of a half, and its gradient */
+    size_t d_hidden;   /* [tokens, hidden]: gradient of the residual stream */
+    size_t d_context;  /* wide attention: [tokens, hidden] */
+    size_t d_qkv;      /* wide attention: [tokens, 3 hidden] */
+    size_t activation; /* wide feed-forward: [tokens, intermediate] */
+    size_t d_u, d_u2;  /* [tokens, ranks] */
+    size_t workspace;  /* of the operations */
     size_t embedding_normalized, embedding_deviation;
 } tt_shared_room;
 
