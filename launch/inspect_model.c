@@ -96,7 +96,7 @@ static tt_status tokenizer_size(const tt_recipe *recipe, int64_t *size, tt_error
         return TT_OK;
     }
     tt_tokenizer *tokenizer;
-    TT_TRY(tt_tokenizer_open(recipe->data.tokenizer, &tokenizer, error));
+    TT_TRY(tt_recipe_open_tokenizer(recipe, &tokenizer, error));
     *size = tt_tokenizer_vocabulary_size(tokenizer);
     tt_tokenizer_close(&tokenizer);
     return TT_OK;

@@ -228,7 +228,8 @@ static tt_status choose_start(const tt_trainer *trainer, const pretrain_options 
     TT_TRY(choose_checkpoint(trainer, options, start->path, error));
     start->resumes = start->path[0] != '\0';
     if (!start->resumes && trainer->run->recipe.initialize[0]) {
-        return find_initial(trainer->run->recipe.initialize, start->path, error);
+        tt_status status = find_initial(trainer->run->recipe.initialize, start->path, error);
+        return status == TT_OK ? status : tt_error_prefix(error, "initialize");
     }
     return TT_OK;
 }

@@ -366,3 +366,10 @@ void tt_recipe_dense_twin(const tt_recipe *recipe, tt_recipe *twin)
     twin->rank.compaction_interval = 0;
     twin->stage_count = 0;
 }
+
+tt_status tt_recipe_open_tokenizer(const tt_recipe *recipe, tt_tokenizer **tokenizer,
+                                   tt_error *error)
+{
+    tt_status status = tt_tokenizer_open(recipe->data.tokenizer, tokenizer, error);
+    return status == TT_OK ? status : tt_error_prefix(error, "data.tokenizer");
+}

@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/ops.h"
 #include "data/task.h"
+#include "data/tokenizer.h"
 #include "models/configuration.h"
 
 #include <stdbool.h>
@@ -260,6 +261,10 @@ void tt_recipe_describe(FILE *stream);
 
 /* The same recipe with every map dense, and so without stages. */
 void tt_recipe_dense_twin(const tt_recipe *recipe, tt_recipe *twin);
+
+/* Opens the recipe's tokenizer; the error names the key. */
+tt_status tt_recipe_open_tokenizer(const tt_recipe *recipe, tt_tokenizer **tokenizer,
+                                   tt_error *error);
 
 /* "attention", "intermediate", ...: the key of a map's section. */
 const char *tt_recipe_map_name(tt_recipe_map_kind kind);

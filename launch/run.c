@@ -80,7 +80,7 @@ void tt_run_describe_device(const tt_run *run, char *text, size_t size)
 static tt_status read_tokenizer(tt_run *run, tt_error *error)
 {
     tt_tokenizer *tokenizer;
-    TT_TRY(tt_tokenizer_open(run->recipe.data.tokenizer, &tokenizer, error));
+    TT_TRY(tt_recipe_open_tokenizer(&run->recipe, &tokenizer, error));
     run->vocabulary_size = tt_tokenizer_vocabulary_size(tokenizer);
     run->tokenizer_hash = tt_tokenizer_hash(tokenizer);
     run->special = tt_tokenizer_special(tokenizer);

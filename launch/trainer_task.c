@@ -38,7 +38,7 @@ tt_status tt_trainer_read_task(tt_trainer *trainer, int64_t phase_number, const 
         return TT_OK;
     }
     tt_trainer_free_task(trainer);
-    TT_TRY(tt_tokenizer_open(recipe->data.tokenizer, &tokenizer, error));
+    TT_TRY(tt_recipe_open_tokenizer(recipe, &tokenizer, error));
     tt_status status =
         read_rows(trainer, phase_number, "training", train, tokenizer, &trainer->task.train, error);
     if (status == TT_OK) {
