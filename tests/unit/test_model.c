@@ -341,6 +341,16 @@ static void test_plans(void **state)
     }
 }
 
+/* The number before `title` on the list's next line. */
+static long long counted(FILE *list, const char *title)
+{
+    char line[200], *rest;
+    assert_non_null(fgets(line, sizeof line, list));
+    long long count = strtoll(line, &rest, 10);
+    assert_string_equal(rest, title);
+    return count;
+}
+
 /* Kernels and library calls that making the factors and contracting their gradients take; where
  * nobody counts them, the operations. */
 static int64_t launches_of_contraction(int64_t layers)
@@ -361,12 +371,8 @@ static int64_t launches_of_contraction(int64_t layers)
     assert_non_null(list);
     if (device->launches_print(device, list)) {
         rewind(list);
-        char line[200], *rest;
-        assert_non_null(fgets(line, sizeof line, list));
-        kernels = strtoll(line, &rest, 10);
-        assert_true(strncmp(rest, " kernels ", 9) == 0);
-        calls = strtoll(rest + 9, &rest, 10);
-        assert_true(strncmp(rest, " library calls", 14) == 0);
+        kernels = counted(list, "  kernels\n");
+        calls = counted(list, "  library calls\n");
         assert_true(calls > 0);
     }
     fclose(list);
