@@ -169,7 +169,13 @@ sanitized_suite() {
 # The CUDA sources, run on the CPU by tests/simulator/.
 simulated_suite() {
     if stage "build/simulator" build simulator simulator; then
-        stage "tests on the simulated GPU" suite simulator --label-regex '^simulator$' || true
+        local selection=()
+        if [[ -z "$label" ]]; then
+            selection=(--label-exclude '^end_to_end$')
+            leave_out "runs of four simulated GPUs" "ten minutes; launch/test.sh --label simulator"
+        fi
+        stage "tests on the simulated GPU" suite simulator --label-regex '^simulator$' \
+            "${selection[@]}" || true
     fi
 }
 
