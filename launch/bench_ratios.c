@@ -176,7 +176,7 @@ int tt_bench_ratios_main(int argc, char **argv)
         {"ratios", TT_OPTION_TEXT, &text, "LIST",
          "compression of the tensor-train maps, commas between", NULL, 0, 0, false},
         {"steps", TT_OPTION_INTEGER, &options.steps, "N", "steps timed, after two to warm up", NULL,
-         1, 1000, false},
+         1, TT_BENCH_STEPS, false},
         {"rounds", TT_OPTION_INTEGER, &options.rounds, "N",
          "times that everything is measured, in turns; the median round is shown", NULL, 1,
          TT_BENCH_ROUNDS, false},

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WARM_UP = 2, MOST_STEPS = 1000 };
+enum { WARM_UP = 2 };
 
 /* --- a batch of random tokens --- */
 
@@ -84,7 +84,7 @@ static tt_status one_step(tt_step *step, const tt_batch *batch, int64_t number,
 static tt_status time_steps(tt_step *step, const tt_batch *batch, int steps,
                             tt_bench_measurement *result, tt_error *error)
 {
-    double times[MOST_STEPS];
+    double times[TT_BENCH_STEPS];
     bool ahead = step->model->parameters.device->captures;
     for (int i = -WARM_UP; i < steps; i++) {
         double begin = tt_clock_seconds();
@@ -452,7 +452,7 @@ int tt_bench_step_main(int argc, char **argv)
     static const char *const twins[] = {"nothing", "dense", NULL};
     const tt_option table[] = {
         {"steps", TT_OPTION_INTEGER, &options.steps, "N", "steps timed, after two to warm up", NULL,
-         1, MOST_STEPS, false},
+         1, TT_BENCH_STEPS, false},
         {"rounds", TT_OPTION_INTEGER, &options.rounds, "N",
          "times that everything is measured, in turns; the median round is shown", NULL, 1,
          TT_BENCH_ROUNDS, false},

@@ -6,7 +6,12 @@
 #include "launch/bench.h"
 #include "launch/run.h"
 
-enum { TT_BENCH_LAYERS = 64, TT_BENCH_EXPLANATION = 256, TT_BENCH_ROUNDS = 9 };
+enum {
+    TT_BENCH_LAYERS = 64,
+    TT_BENCH_EXPLANATION = 256,
+    TT_BENCH_ROUNDS = 9,
+    TT_BENCH_STEPS = 1000, /* timed at most */
+};
 
 typedef struct {
     int64_t phase, steps, rounds, batch, sequence_length, threads;

@@ -91,10 +91,10 @@ tt_status tt_positions_initialize(tt_encoder *encoder, uint64_t seed, tt_error *
 {
     float deviation = encoder->configuration.initializer_range;
     tt_word_table_initialize(&encoder->words, deviation, seed);
-    tt_parameters_fill_normal(encoder->parameters, encoder->position, deviation, seed);
     tt_parameters_fill(encoder->parameters, encoder->segment, 0.0f);
     switch (encoder->configuration.position_initializer) {
     case TT_POSITIONS_NORMAL:
+        tt_parameters_fill_normal(encoder->parameters, encoder->position, deviation, seed);
         return TT_OK;
     case TT_POSITIONS_SINUSOIDAL:
         return fill_positions(encoder, sinusoidal, error);
