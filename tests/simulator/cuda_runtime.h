@@ -97,6 +97,18 @@ template <typename T> parameter describe(const T &value)
     return parameter{&value, sizeof(value), kind};
 }
 
+/* What lies between the members of a structure may be what is left of some pointer, and would be
+ * taken for one. */
+template <typename T> void clear_padding(T &value)
+{
+#ifdef __has_builtin
+#if __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(&value);
+#endif
+#endif
+    (void)value;
+}
+
 } // namespace simulator
 
 /* Puts a kernel into a stream; what kernel<<<grid, block, shared_bytes, stream>>>(...) is to nvcc.
@@ -123,7 +135,8 @@ cudaError_t simulator_launch(const char *name, const char *file, int line, dim3 
                            sizeof(package),
                            {}};
     std::apply(
-        [&work](const auto &...value) {
+        [&work](auto &...value) {
+            (simulator::clear_padding(value), ...);
             (work.parameters.push_back(simulator::describe(value)), ...);
         },
         kept->arguments);

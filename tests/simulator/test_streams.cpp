@@ -4,6 +4,7 @@
 #include "simulator.h"
 #include "simulator_runtime.hpp"
 
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -107,6 +108,21 @@ void missing_dependency()
         expect_abort(result, "copy to the device");
         expect_abort(result, "kernel add_to (");
     }
+}
+
+/* A pointer that is left in the padding of an argument is none. */
+void left_in_padding()
+{
+    struct argument {
+        int64_t number;
+        bool flag;
+    } one;
+    const void *pointer = nullptr;
+    setup with;
+    memcpy(static_cast<void *>(&one.flag), &with.x, sizeof(with.x));
+    simulator::clear_padding(one);
+    memcpy(&pointer, &one.flag, sizeof(pointer));
+    CHECK(reinterpret_cast<uintptr_t>(pointer) <= 255);
 }
 
 /* The second upload must wait until the kernel has read the first. */
@@ -411,6 +427,7 @@ void background_progress()
 const planted::test tests[] = {
     {"an event orders an upload and a kernel", ordered_upload},
     {"a missing event is caught", missing_dependency},
+    {"what is left in padding is no pointer", left_in_padding},
     {"an upload over what is still read is caught", upload_over_what_is_being_read},
     {"library calls that race are caught", library_calls_race_too},
     {"columns of a matrix do not race", columns_do_not_race},
