@@ -205,7 +205,7 @@ static size_t workspace_size(tt_encoder *encoder)
     return size;
 }
 
-static void reserve_shared(tt_encoder *encoder, int64_t tokens)
+static void reserve_shared(tt_encoder *encoder, int64_t tokens, size_t scratch_bytes)
 {
     const tt_configuration *configuration = &encoder->configuration;
     tt_arena *arena = &encoder->plan->arena;
@@ -229,8 +229,9 @@ static void reserve_shared(tt_encoder *encoder, int64_t tokens)
                           tt_type_bytes(encoder->device->compute, tokens * hidden));
     shared->embedding_normalized = tt_plan_reserve(encoder, tokens, hidden);
     shared->embedding_deviation = tt_arena_reserve(arena, tt_floats(tokens));
-    shared->workspace = tt_arena_reserve(arena, workspace_size(encoder));
     shared->d_hidden = tt_plan_reserve(encoder, backward, hidden);
+    size_t scratch = tt_arena_mark(arena);
+    shared->workspace = tt_arena_reserve(arena, workspace_size(encoder));
     shared->d_u = tt_plan_reserve(encoder, backward, rank);
     shared->d_u2 = tt_plan_reserve(encoder, backward, rank);
     /* The halves of a block never run at once, so their wide scratch shares its place. */
@@ -246,7 +247,7 @@ static void reserve_shared(tt_encoder *encoder, int64_t tokens)
         wide = larger(wide, tt_arena_mark(arena) - mark);
         tt_arena_rewind(arena, mark);
     }
-    tt_arena_reserve(arena, wide);
+    tt_arena_reserve(arena, larger(mark + wide, scratch + scratch_bytes) - mark);
 }
 
 /* --- the maps of thin attention --- */
@@ -454,7 +455,7 @@ static void free_plan(tt_encoder *encoder)
 }
 
 tt_status tt_encoder_plan_activations(tt_encoder *encoder, int64_t batch, int64_t sequence,
-                                      bool with_gradients, tt_error *error)
+                                      bool with_gradients, size_t scratch_bytes, tt_error *error)
 {
     if (sequence > encoder->configuration.max_positions) {
         return tt_error_set(error, TT_INVALID_INPUT,
@@ -472,7 +473,7 @@ tt_status tt_encoder_plan_activations(tt_encoder *encoder, int64_t batch, int64_
     tt_arena_init(&encoder->plan->arena, encoder->device);
     choose_forms(encoder, sequence);
     TT_TRY(plan_maps(encoder, error));
-    reserve_shared(encoder, batch * sequence);
+    reserve_shared(encoder, batch * sequence, scratch_bytes);
     reserve_blocks(encoder, batch * sequence);
     return tt_arena_allocate(&encoder->plan->arena, "activations", error);
 }
@@ -483,6 +484,11 @@ void tt_encoder_free(tt_encoder *encoder)
     tt_word_table_free(&encoder->words);
     free(encoder->blocks);
     encoder->blocks = NULL;
+}
+
+void *tt_encoder_scratch(const tt_encoder *encoder)
+{
+    return tt_arena_at(&encoder->plan->arena, encoder->plan->shared.workspace);
 }
 
 size_t tt_encoder_activation_bytes(const tt_encoder *encoder)
@@ -605,7 +611,7 @@ tt_matrix tt_encoder_forward(tt_encoder *encoder, const tt_encoder_inputs *input
     tt_embedding embedding = embedding_of(encoder, inputs);
     tt_residual_norm norm = embedding_norm(encoder, inputs);
     tt_dropout dropout = embedding_dropout(encoder, inputs);
-    void *workspace = tt_arena_at(&encoder->plan->arena, encoder->plan->shared.workspace);
+    void *workspace = tt_encoder_scratch(encoder);
     tt_word_table_look_up(&encoder->words, &embedding, workspace);
     ops->embedding_forward(encoder->device, &embedding, hidden);
     ops->residual_norm_forward(encoder->device, &norm, hidden, (tt_matrix){0}, hidden);
@@ -636,7 +642,7 @@ void tt_encoder_backward(tt_encoder *encoder, const tt_encoder_inputs *inputs)
     tt_dropout dropout = embedding_dropout(encoder, inputs);
     ops->dropout(encoder->device, d_hidden, &dropout);
     ops->residual_norm_backward(encoder->device, &norm, d_hidden, d_hidden, d_hidden);
-    void *workspace = tt_arena_at(&encoder->plan->arena, encoder->plan->shared.workspace);
+    void *workspace = tt_encoder_scratch(encoder);
     tt_word_table_begin_backward(&encoder->words, &embedding);
     ops->embedding_backward(encoder->device, &embedding, d_hidden, workspace);
     tt_word_table_end_backward(&encoder->words, d_hidden.rows, workspace);

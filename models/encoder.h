@@ -68,9 +68,13 @@ tt_status tt_encoder_create(tt_encoder *encoder, const tt_configuration *configu
  * too small for the position initializer. */
 tt_status tt_encoder_initialize(tt_encoder *encoder, uint64_t seed, tt_error *error);
 /* Sizes and allocates activations for micro-batches of up to `batch` sequences of `sequence`
- * tokens; called again it starts over. `with_gradients`: room for the backward pass too. */
+ * tokens; called again it starts over. `with_gradients`: room for the backward pass too.
+ * `scratch_bytes`: what a head wants of the scratch. */
 tt_status tt_encoder_plan_activations(tt_encoder *encoder, int64_t batch, int64_t sequence,
-                                      bool with_gradients, tt_error *error);
+                                      bool with_gradients, size_t scratch_bytes, tt_error *error);
+/* Device memory that both passes overwrite and neither leaves anything in: anyone's between them.
+ */
+void *tt_encoder_scratch(const tt_encoder *encoder);
 /* Frees the activations and the blocks; not the parameters. */
 void tt_encoder_free(tt_encoder *encoder);
 size_t tt_encoder_activation_bytes(const tt_encoder *encoder);

@@ -40,7 +40,7 @@ typedef struct {
     size_t d_qkv;      /* wide attention: [tokens, 3 hidden] */
     size_t activation; /* wide feed-forward: [tokens, intermediate] */
     size_t d_u, d_u2;  /* [tokens, ranks] */
-    size_t workspace;  /* of the operations */
+    size_t workspace;  /* of the operations; the first of what lives inside one pass only */
     size_t embedding_normalized, embedding_deviation;
 } tt_shared_room;
 

@@ -57,17 +57,28 @@ static int64_t logits_stride(const tt_masked_lm_head *head)
     return (width + ROW_ALIGNMENT - 1) / ROW_ALIGNMENT * ROW_ALIGNMENT;
 }
 
+static int64_t chunk_rows(const tt_masked_lm_head *head, int64_t count)
+{
+    const tt_device *device = head->encoder->device;
+    int64_t bytes = device->captures ? CHUNK_BYTES_GPU : CHUNK_BYTES;
+    int64_t rows = bytes / (int64_t)tt_type_size(device->compute) /
+                   head->encoder->configuration.vocabulary_size;
+    rows = rows < CHUNK_ROWS ? CHUNK_ROWS : rows;
+    rows = head->encoder->words.by_slices ? CHUNK_ROWS_BY_SLICES : rows;
+    return rows < count ? rows : count;
+}
+
+size_t tt_masked_lm_head_scratch_bytes(const tt_masked_lm_head *head, int64_t count)
+{
+    return tt_type_bytes(head->encoder->device->compute,
+                         chunk_rows(head, count) * logits_stride(head));
+}
+
 tt_status tt_masked_lm_head_plan(tt_masked_lm_head *head, int64_t count, tt_error *error)
 {
     int64_t hidden = head->encoder->configuration.hidden_size;
-    int64_t vocabulary = head->encoder->configuration.vocabulary_size;
     const tt_device *device = head->encoder->device;
-    int64_t bytes = device->captures ? CHUNK_BYTES_GPU : CHUNK_BYTES;
-    head->chunk = bytes / (int64_t)tt_type_size(device->compute) / vocabulary;
-    head->chunk = head->chunk < CHUNK_ROWS ? CHUNK_ROWS : head->chunk;
-    head->chunk = head->encoder->words.by_slices ? CHUNK_ROWS_BY_SLICES : head->chunk;
-    head->chunk = head->chunk < count ? head->chunk : count;
-
+    head->chunk = chunk_rows(head, count);
     tt_arena *arena = &head->arena;
     tt_arena_free(arena);
     size_t *wide[] = {&head->gathered, &head->inner, &head->activation, &head->normalized,
@@ -79,8 +90,6 @@ tt_status tt_masked_lm_head_plan(tt_masked_lm_head *head, int64_t count, tt_erro
     head->u = tt_arena_reserve(arena, thin);
     head->d_u = tt_arena_reserve(arena, thin);
     head->deviation = tt_arena_reserve(arena, tt_floats(count));
-    head->logits =
-        tt_arena_reserve(arena, tt_type_bytes(device->compute, head->chunk * logits_stride(head)));
     if (head->encoder->words.by_slices) {
         TT_TRY(tt_word_decoder_plan(&head->by_slices, &head->encoder->words, arena, head->chunk,
                                     error));
@@ -108,7 +117,8 @@ static tt_matrix view(const tt_masked_lm_head *head, size_t offset, int64_t rows
 static tt_matrix logits_of(const tt_masked_lm_head *head, int64_t rows)
 {
     int64_t vocabulary = head->encoder->configuration.vocabulary_size;
-    tt_matrix logits = view(head, head->logits, rows, vocabulary);
+    tt_matrix logits = tt_matrix_dense(tt_encoder_scratch(head->encoder), rows, vocabulary,
+                                       head->encoder->device->compute);
     logits.stride = logits_stride(head);
     return logits;
 }

@@ -24,7 +24,7 @@ typedef struct {
 
     tt_arena arena;
     int64_t chunk; /* rows of logits at a time */
-    size_t gathered, u, d_u, inner, activation, normalized, deviation, d_output, logits;
+    size_t gathered, u, d_u, inner, activation, normalized, deviation, d_output;
 } tt_masked_lm_head;
 
 /* Device buffers of a micro-batch. */
@@ -40,7 +40,9 @@ typedef struct {
 tt_status tt_masked_lm_head_create(tt_masked_lm_head *head, const tt_encoder *encoder,
                                    tt_error *error);
 void tt_masked_lm_head_initialize(tt_masked_lm_head *head, uint64_t seed);
-/* Room for up to `count` masked positions a micro-batch. */
+/* What the encoder's scratch must hold for up to `count` masked positions a micro-batch: logits. */
+size_t tt_masked_lm_head_scratch_bytes(const tt_masked_lm_head *head, int64_t count);
+/* Room for those positions beside that. */
 tt_status tt_masked_lm_head_plan(tt_masked_lm_head *head, int64_t count, tt_error *error);
 void tt_masked_lm_head_free(tt_masked_lm_head *head);
 size_t tt_masked_lm_head_bytes(const tt_masked_lm_head *head);
@@ -50,7 +52,8 @@ size_t tt_masked_lm_head_bytes(const tt_masked_lm_head *head);
 void tt_masked_lm_head_run(tt_masked_lm_head *head, const tt_masked_lm_inputs *inputs,
                            tt_matrix hidden, tt_matrix d_hidden);
 
-/* The logits, bias not yet added, of the last run's last chunk, when it ran without gradients. */
+/* The logits, bias not yet added, of the last run's last chunk, when it ran without gradients;
+ * valid until the encoder's next pass. */
 tt_matrix tt_masked_lm_head_logits(const tt_masked_lm_head *head,
                                    const tt_masked_lm_inputs *inputs);
 

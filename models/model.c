@@ -169,9 +169,13 @@ double tt_model_flops(const tt_model *model, int64_t sequences, int64_t sequence
 tt_status tt_model_plan(tt_model *model, int64_t batch, int64_t sequence, int64_t max_predictions,
                         bool with_gradients, tt_error *error)
 {
-    TT_TRY(tt_encoder_plan_activations(&model->encoder, batch, sequence, with_gradients, error));
+    int64_t masked = batch * max_predictions;
+    size_t scratch =
+        model->has_masked_lm ? tt_masked_lm_head_scratch_bytes(&model->masked_lm, masked) : 0;
+    TT_TRY(tt_encoder_plan_activations(&model->encoder, batch, sequence, with_gradients, scratch,
+                                       error));
     if (model->has_masked_lm) {
-        TT_TRY(tt_masked_lm_head_plan(&model->masked_lm, batch * max_predictions, error));
+        TT_TRY(tt_masked_lm_head_plan(&model->masked_lm, masked, error));
     }
     if (model->has_sentence) {
         TT_TRY(tt_sentence_head_plan(&model->sentence, batch, sequence, error));

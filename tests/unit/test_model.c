@@ -593,7 +593,7 @@ static void test_chunks(void **state)
     small_run run;
     tt_error error = {0};
     small_run_create(&run, 1, &configuration, 0, 1);
-    small_succeed(tt_masked_lm_head_plan(&run.model.masked_lm, MASKED, &error), &error);
+    small_succeed(tt_model_plan(&run.model, 1, SMALL_LENGTH, MASKED, true, &error), &error);
     if (test_device_is_cuda()) {
         run.model.masked_lm.chunk = CHUNK;
     }
