@@ -26,9 +26,10 @@ static tt_status inspect_file(tt_byte_source *source, tt_error *error)
     if (fstat(fileno(source->file), &information) != 0) {
         return tt_error_set(error, TT_IO_FAILED, "%s: %s", source->path, strerror(errno));
     }
-    if (S_ISDIR(information.st_mode)) {
-        return tt_error_set(error, TT_INVALID_INPUT, "%s: expected a file, found a folder",
-                            source->path);
+    if (!S_ISREG(information.st_mode)) { /* texts are read more than once */
+        return tt_error_set(error, TT_INVALID_INPUT, "%s: expected a file, found a %s",
+                            source->path,
+                            S_ISDIR(information.st_mode) ? "folder" : "pipe or device");
     }
     source->size = information.st_size;
     char magic[4] = {0};

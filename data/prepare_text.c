@@ -14,7 +14,10 @@ static tt_status write_documents(tt_corpus *corpus, const tt_file_output *output
         const tt_document *document = NULL;
         TT_TRY(tt_corpus_next(corpus, &document, error));
         if (document == NULL) {
-            return TT_OK;
+            return summary->documents > 0
+                       ? TT_OK
+                       : tt_error_set(error, TT_INVALID_INPUT,
+                                      "expected text, found no document in the input");
         }
         for (int64_t i = 0; i < document->line_count; i++) {
             fputs(document->lines[i], stream);

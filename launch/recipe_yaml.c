@@ -458,9 +458,49 @@ static tt_status load(const char *text, size_t length, tt_yaml_schema *schema,
     return result;
 }
 
+static bool is_marker(const char *line, size_t length, const char *marker)
+{
+    return length >= 3 && memcmp(line, marker, 3) == 0 &&
+           (length == 3 || strchr(" \t\r", line[3]) != NULL);
+}
+
+/* The line on which a second document begins; 0: none does. In YAML these markers mean what they
+ * mean at the beginning of any line, quoted text included. */
+static unsigned long second_document(const char *text, size_t length)
+{
+    bool begun = false, ended = false;
+    unsigned long number = 0;
+    for (size_t at = 0, size; at < length; at += size + 1) {
+        const char *line = text + at, *end = memchr(line, '\n', length - at);
+        size = end ? (size_t)(end - line) : length - at;
+        number++;
+        size_t blank = 0;
+        while (blank < size && strchr(" \t\r", line[blank]) != NULL) {
+            blank++;
+        }
+        if (blank == size || line[blank] == '#' || (line[0] == '%' && !begun)) {
+            continue;
+        }
+        if (is_marker(line, size, "...")) {
+            ended = begun;
+        } else if (ended || (begun && is_marker(line, size, "---"))) {
+            return number;
+        } else {
+            begun = true;
+        }
+    }
+    return 0;
+}
+
 tt_status tt_recipe_read_yaml(const char *text, size_t length, const tt_recipe_draft *draft,
                               tt_error *error)
 {
+    unsigned long second = second_document(text, length);
+    if (second > 0) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "line %lu: expected one document, found the beginning of a second one",
+                            second);
+    }
     tt_yaml_schema *schema = malloc(sizeof *schema);
     tt_yaml_singles *singles = calloc(1, sizeof *singles);
     tt_status status = TT_OK;

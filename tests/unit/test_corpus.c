@@ -341,6 +341,10 @@ static void test_wrong_files(void **state)
     reading = read_paths(paths, 1, FORMAT(TT_CORPUS_BLOCKS));
     expect_failure(reading.status, &reading.error, "found a folder");
     free(reading.text);
+    paths[0] = "/dev/null";
+    reading = read_paths(paths, 1, FORMAT(TT_CORPUS_BLOCKS));
+    expect_failure(reading.status, &reading.error, "found a pipe or device");
+    free(reading.text);
     expect_error(dump, sizeof dump - 1, FORMAT(TT_CORPUS_AUTOMATIC), "found a MediaWiki dump");
     expect_error("a\0b\0", 4, FORMAT(TT_CORPUS_BLOCKS), "expected UTF-8 text");
 }

@@ -577,6 +577,12 @@ static void test_text_only(void **state)
     expect_failure(tt_prepare_text(corpus, "/dev/full", NULL, NULL, &summary, &error), &error,
                    "No space left on device");
     tt_corpus_close(&corpus);
+    path = scratch_path("blank.txt");
+    scratch_write(path, "\n\n", 2);
+    expect_success(tt_corpus_open(&options, &corpus, &error), &error);
+    expect_failure(tt_prepare_text(corpus, output, NULL, NULL, &summary, &error), &error,
+                   "found no document");
+    tt_corpus_close(&corpus);
 }
 
 /* The command line */

@@ -200,6 +200,23 @@ static void test_wrong_types(void **state)
            "phases: expected at most 8 entries, found more");
 }
 
+static void test_one_document(void **state)
+{
+    (void)state;
+    char text[1024];
+    const struct {
+        const char *before, *after;
+    } around[] = {{"# a comment\n---\n", ""}, {"%YAML 1.1\n---\n", ""}, {"", "...\n\n# no more"}};
+    for (size_t i = 0; i < sizeof around / sizeof around[0]; i++) {
+        snprintf(text, sizeof text, "%s%s%s", around[i].before, minimal, around[i].after);
+        accept(text);
+    }
+    refuse_after_minimal("---\nseed: 3\n",
+                         "expected one document, found the beginning of a second");
+    refuse("---\nseed: 3\n---", "line 3: expected one document");
+    refuse("seed: 3\n...\nname: x\n", "line 3: expected one document");
+}
+
 static void test_ranges(void **state)
 {
     (void)state;
@@ -558,6 +575,7 @@ int main(void)
         cmocka_unit_test(test_phases_inherit_data),
         cmocka_unit_test(test_unknown_keys),
         cmocka_unit_test(test_wrong_types),
+        cmocka_unit_test(test_one_document),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_tensor_trains),
         cmocka_unit_test(test_embedding),
