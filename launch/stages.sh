@@ -4,19 +4,29 @@
 # sizes and ranks, and the accuracies on the training files. Run again, it goes on where it was.
 set -eu
 
-if [ $# -lt 2 ]; then
-    cat >&2 <<'USAGE'
-usage: launch/stages.sh FOLDER OUTPUT [KEY=VALUE...]
+usage() {
+    cat <<'USAGE'
+Usage: launch/stages.sh FOLDER OUTPUT [KEY=VALUE...]
 
     launch/stages.sh recipes/entailment runs/entailment
 
-KEY=VALUE overrides all recipes. Environment:
+Trains by the FOLDER's dense.yaml, early.yaml and late.yaml, into the folder OUTPUT, and prints the
+table of accuracies, sizes and ranks. Run again, it goes on where it was. KEY=VALUE overrides all
+recipes. Environment:
     TTRAIN              the program (build/cpu/ttrain)
     RATIOS              target ratios of the late stages ("0.8 0.5 0.2"; "" for none)
     DENSE, EARLY, LATE  further KEY=VALUE, separated by spaces, for one kind of run;
                         DENSE=none leaves the dense model out
     LAUNCH              what to start the program with, such as "mpirun -np 2"
 USAGE
+}
+
+if [ "${1-}" = --help ]; then
+    usage
+    exit 0
+fi
+if [ $# -lt 2 ]; then
+    usage >&2
     exit 2
 fi
 

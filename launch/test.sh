@@ -42,6 +42,15 @@ while [[ $# -gt 0 ]]; do
     esac
 done
 
+labels="unit ops reference mpi end_to_end interop fuzz simulator"
+if [[ -n "$label" && " $labels " != *" $label "* ]]; then
+    echo "test: --label: expected one of $labels, found '$label'" >&2
+    exit 2
+elif $fast && [[ "$label" == simulator ]]; then
+    echo "test: --fast leaves the simulator out" >&2
+    exit 2
+fi
+
 cores=$(nproc)
 logs=$root/build/test_logs
 ran=() failed=() left_out=()
@@ -253,7 +262,7 @@ fi
 if $fast; then
     leave_out "tests under sanitizers and on the simulated GPU, fuzzers" "--fast"
 else
-    if [[ "$label" != simulator ]]; then
+    if [[ "$label" != simulator && "$label" != interop ]]; then
         sanitized_suite asan
         sanitized_suite ubsan
     fi

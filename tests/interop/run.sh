@@ -1,20 +1,31 @@
 #!/bin/sh
 # Reads with other people's Python packages what ttrain writes.
-#
-#   tests/interop/run.sh [--no-install | --install-only] [PROGRAM]
-#
-# PROGRAM is build/cpu/ttrain where none is given. The packages of requirements.txt go into a virtual
-# environment, .venv at the top of the repository or the folder that TTRAIN_VENV names; it is made
-# where it is missing. With --no-install a missing one ends the run with status 77 instead: skipped.
-# With TTRAIN_INTEROP_TORCH=1 the large packages of requirements-torch.txt are wanted as well; without
-# them the tests that need PyTorch skip themselves.
 set -eu
+
+usage() {
+    cat <<'USAGE'
+Usage: tests/interop/run.sh [--no-install | --install-only] [PROGRAM]
+
+Runs the tests against other people's Python packages. PROGRAM is build/cpu/ttrain where none is
+given. The packages of requirements.txt go into a virtual environment, .venv at the top of the
+repository or the folder that TTRAIN_VENV names; it is made where it is missing.
+  --no-install    where it is missing, end with status 77 (skipped) instead
+  --install-only  make it, and run no test
+
+With TTRAIN_INTEROP_TORCH=1 the large packages of requirements-torch.txt are wanted as well; without
+them the tests that need PyTorch skip themselves.
+USAGE
+}
 
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 venv=${TTRAIN_VENV:-$root/.venv}
 install=yes
 case ${1:-} in
+--help)
+    usage
+    exit 0
+    ;;
 --no-install)
     install=no
     shift
