@@ -28,19 +28,23 @@ static UNUSED void expect_refused(const training *run, const char *fragment)
 #define ONE_GPU "TTRAIN_SIMULATOR_DEVICES=1"
 #define FOUR_GPUS "TTRAIN_SIMULATOR_DEVICES=4"
 
-/* Losses of all steps, and those of validation, of two runs. */
-static void expect_near(const char *output, const char *expected, double tolerance)
+/* A number of all steps of two runs. */
+static void expect_key_near(const char *output, const char *expected, const char *key,
+                            double tolerance)
 {
-    static const char *const keys[] = {"masked_lm_loss", "next_sentence_loss"};
     for (int line = 1; line <= GPU_STEPS; line++) {
-        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-            double found = metric(output, line, keys[i]), right = metric(expected, line, keys[i]);
-            if (!(fabs(found - right) <= tolerance * fabs(right))) {
-                fail_msg("%s of step %d: expected %.9g within %g, found %.9g", keys[i], line, right,
-                         tolerance, found);
-            }
+        double found = metric(output, line, key), right = metric(expected, line, key);
+        if (!(fabs(found - right) <= tolerance * fabs(right))) {
+            fail_msg("%s of step %d: expected %.9g within %g, found %.9g", key, line, right,
+                     tolerance, found);
         }
     }
+}
+
+static void expect_near(const char *output, const char *expected, double tolerance)
+{
+    expect_key_near(output, expected, "masked_lm_loss", tolerance);
+    expect_key_near(output, expected, "next_sentence_loss", tolerance);
 }
 
 static void expect_log_of(const training *run, const char *fragment)
@@ -164,6 +168,52 @@ static void test_compaction(void **state)
     free(expected);
 }
 
+/* A task: its embedding a tensor-train matrix, an early stage and a late one, ranks cut out in
+ * both. */
+static const char task_recipe[] =
+    "name: task\n"
+    "seed: 3\n"
+    "model: {layers: 1, hidden_size: 32, heads: 2, intermediate_size: 64, max_positions: 32}\n"
+    "task: {kind: mnli}\n"
+    "data: {tokenizer: pairs/vocab.txt, train: pairs/train.tsv,\n"
+    "       validation: pairs/validation.tsv}\n"
+    "tensor_train: {form: tensor_train, order: 4, rank: 8, initial_deviation: 0.2,\n"
+    "               embedding: {form: tensor_train_matrix, order: 3}}\n"
+    "rank: {compaction_interval: 3}\n"
+    "stages:\n"
+    "  - {kind: early, steps: 5, gamma: 1}\n"
+    "  - {kind: late, steps: 5, target_loss: 2, target_ratio: 0.3}\n"
+    "phases:\n"
+    "  - {name: task, sequence_length: 24, steps: 10, global_batch: 8, learning_rate: 2e-3,\n"
+    "     diagonal_learning_rate: 0.25, decay: constant}\n"
+    "log: {interval: 1}\n";
+
+static void test_a_task_in_stages(void **state)
+{
+    (void)state;
+    RUN_COMMAND("prepare", "entailment", "--rows", "64", "--validation-rows", "16", "--output",
+                "pairs");
+    scratch_write(scratch_path("task.yaml"), task_recipe, strlen(task_recipe));
+    const char *const devices[] = {"device=cpu", "device=cuda"};
+    const char *const outputs[] = {"task_cpu", "task_gpu"};
+    for (int i = 0; i < 2; i++) {
+        char output[32];
+        snprintf(output, sizeof output, "output=%s", outputs[i]);
+        train(&(training){.command = "finetune",
+                          .recipe = "task.yaml",
+                          .arguments = {devices[i], output},
+                          .environment = {ONE_GPU}});
+        RUN_COMMAND("evaluate", "task.yaml", devices[i], output);
+    }
+    const char *const keys[] = {"loss", "accuracy", "size", "parameters"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        expect_key_near("task_gpu", "task_cpu", keys[i], 1e-4);
+    }
+    assert_true(metric("task_gpu", 10, "parameters") < metric("task_gpu", 1, "parameters"));
+    double found = metric("task_gpu", 10, "validation_loss");
+    assert_true(fabs(found - metric("task_cpu", 10, "validation_loss")) <= 1e-4 * found);
+}
+
 static void test_choice_of_a_device(void **state)
 {
     (void)state;
@@ -263,6 +313,7 @@ int main(void)
         cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_resumed_run_is_exact),
         cmocka_unit_test(test_compaction),
+        cmocka_unit_test(test_a_task_in_stages),
         cmocka_unit_test(test_choice_of_a_device),
         cmocka_unit_test(test_bad_situations),
         cmocka_unit_test(test_too_little_memory),

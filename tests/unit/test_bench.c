@@ -268,6 +268,26 @@ static void test_ratios(void **state)
     assert_int_equal(exit_status, 1);
 }
 
+/* Sizes given in place of the recipe's for which its model has no positions. */
+static void test_sizes_are_refused(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"ratios", "step"}, *const lengths[] = {"1", "513"};
+    for (size_t i = 0; i < 2; i++) {
+        for (size_t j = 0; j < 2; j++) {
+            char arguments[512];
+            int exit_status;
+            snprintf(arguments, sizeof arguments,
+                     "bench %s '" TTRAIN_SOURCE_DIR "/recipes/six_encoder/pretrain.yaml' "
+                     "model.layers=1 model.vocabulary_size=50 model.max_positions=512 --batch 1 "
+                     "--sequence-length %s --steps 1 --json",
+                     wrong[i], lengths[j]);
+            assert_null(run(arguments, &exit_status));
+            assert_int_equal(exit_status, 1);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +296,7 @@ int main(void)
         cmocka_unit_test(test_ops_refuses_wrong_usage),
         cmocka_unit_test(test_gemm),
         cmocka_unit_test(test_ratios),
+        cmocka_unit_test(test_sizes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

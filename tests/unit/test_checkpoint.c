@@ -75,7 +75,7 @@ static tt_training_state state_of(int64_t step, double validation_loss)
                                .phase_step = step - 1,
                                .phase_samples = 8 * step,
                                .epoch = 3,
-                               .samples = INT64_MAX,
+                               .samples = INT64_C(1) << 53,
                                .tokens = 77,
                                .updates = step - 1,
                                .skipped_steps = 2,
@@ -546,9 +546,11 @@ static void test_impossible_counts(void **state)
     char *good = scratch_read(path, NULL);
     static const struct {
         const char *key, *value, *expected;
-    } cases[] = {{"phase", "-4611686018427387904", "phase: expected an integer of at least 0"},
-                 {"step", "-1", "step: expected an integer of at least 0"},
-                 {"phase_samples", "8", "phase_samples: expected 0, as phase_step"}};
+    } cases[] = {
+        {"phase", "-4611686018427387904", "phase: expected an integer of at least 0"},
+        {"step", "-1", "step: expected an integer of at least 0"},
+        {"tokens", "9007199254740993", "tokens: expected an integer of at most 9007199254740992"},
+        {"phase_samples", "8", "phase_samples: expected 0, as phase_step"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char key[64], bad[16384];
         snprintf(key, sizeof key, "\"%s\": ", cases[i].key);
@@ -559,7 +561,7 @@ static void test_impossible_counts(void **state)
         int length =
             snprintf(bad, sizeof bad, "%.*s%s%s", (int)(at - good), good, cases[i].value, end);
         assert_in_range(length, 1, sizeof bad - 1);
-        char *step = i == 2 ? strstr(bad, "\"phase_step\": ") : NULL;
+        char *step = i == 3 ? strstr(bad, "\"phase_step\": ") : NULL;
         if (step != NULL) {
             step[strlen("\"phase_step\": ")] = '0';
         }
@@ -568,6 +570,47 @@ static void test_impossible_counts(void **state)
         tt_error error;
         expect_failure(tt_checkpoint_read_state(checkpoint, &read, &error), &error,
                        cases[i].expected);
+    }
+    free(good);
+}
+
+/* Layers that no model has: shapes are computed with before they are compared with a recipe's. */
+static void test_impossible_layers(void **state)
+{
+    (void)state;
+    const char *folder = fresh_folder("layers");
+    save_steps(folder, 1, 1);
+    char checkpoint[1024], path[1024], text[16384];
+    join(checkpoint, folder, "step_00000001");
+    join(path, checkpoint, "state.json");
+    char *good = scratch_read(path, NULL), *at = strstr(good, "\"layers\": []");
+    assert_non_null(at);
+    static const struct {
+        const char *modes, *ranks;
+        bool possible;
+    } cases[] = {
+        {"[6, 7]", "[1, 6, 1]", true},     {"[6, 7]", "[1, 0, 1]", true},
+        {"[6, 7]", "[1, 7, 1]", false},    {"[6, 7]", "[1, 2, 3]", false},
+        {"[6, 7]", "[0, 2, 1]", false},    {"[6, 7]", "[1, \"a\", 1]", false},
+        {"[6, 7]", "[1, 2.5, 1]", false},  {"[6, 0]", "[1, 0, 1]", false},
+        {"[6, null]", "[1, 0, 1]", false}, {"[4611686018427387904, 4]", "[1, 2, 1]", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int length = snprintf(text, sizeof text,
+                              "%.*s\"layers\": [{\"name\": \"a\", \"input_order\": 1, \"modes\": "
+                              "%s, \"ranks\": %s}]%s",
+                              (int)(at - good), good, cases[i].modes, cases[i].ranks,
+                              at + strlen("\"layers\": []"));
+        assert_in_range(length, 1, sizeof text - 1);
+        scratch_write(path, text, (size_t)length);
+        tt_training_state read;
+        tt_error error;
+        tt_status status = tt_checkpoint_read_state(checkpoint, &read, &error);
+        if (cases[i].possible) {
+            expect_success(status, &error);
+            tt_training_state_free(&read);
+        } else {
+            expect_failure(status, &error, "state.json: layers.0: expected name, input_order, ");
+        }
     }
     free(good);
 }
@@ -635,6 +678,7 @@ int main(void)
         cmocka_unit_test(test_folder_that_cannot_be),
         cmocka_unit_test(test_hostile_json),
         cmocka_unit_test(test_impossible_counts),
+        cmocka_unit_test(test_impossible_layers),
         cmocka_unit_test(test_pipe_in_place_of_file),
         cmocka_unit_test(test_newest_step),
     };

@@ -235,6 +235,10 @@ static void test_what_is_none(void **state)
     const char *tokenizer = scratch_path("broken.model");
     scratch_write(tokenizer, "abc", 3);
     refuse(tokenizer, NULL, TT_EXIT_FAILED, "broken.model");
+    const char *without = scratch_path("without.yaml");
+    scratch_write(without, recipe_text, sizeof recipe_text - 1);
+    refuse(without, "data.tokenizer=absent.model", TT_EXIT_FAILED,
+           "absent.model: No such file or directory; model.vocabulary_size=N shows sizes");
     const char *recipe = scratch_path("wrong.yaml");
     scratch_write(recipe, "model: {layer: 3}\n", 18);
     refuse(recipe, NULL, TT_EXIT_FAILED, "model.layer: unknown key; did you mean layers?");
@@ -247,7 +251,9 @@ static void test_keys(void **state)
     assert_non_null(strstr(output, "\nmodel.hidden_size "));
     assert_non_null(strstr(output, "\ntensor_train.transform.ranks "));
     assert_non_null(strstr(output, "\nphases.N.learning_rate "));
-    assert_non_null(strstr(output, "default 1e-12\n"));
+    assert_non_null(strstr(output, "default 1e-12)\n"));
+    assert_int_equal(inspect("--keys", "--json", NULL), TT_EXIT_USAGE);
+    assert_non_null(strstr(errors, "--keys stands alone"));
 }
 
 static int teardown(void **state)

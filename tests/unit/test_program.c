@@ -44,6 +44,61 @@ static void test_help(void **state)
     expect("", 2, "Usage: ttrain COMMAND");
 }
 
+/* The program's `words` say with --help nothing that is wider than a terminal. */
+static void expect_narrow_help(const char *words)
+{
+    char arguments[128];
+    snprintf(arguments, sizeof arguments, "%s --help", words);
+    expect(arguments, 0, "\nExample:\n");
+    for (const char *line = printed; *line != '\0';) {
+        size_t width = strcspn(line, "\n");
+        if (width > 80) {
+            fail_msg("ttrain %s: a line of more than 80 columns: %.200s", arguments, line);
+        }
+        line += width + (line[width] == '\n');
+    }
+}
+
+/* The recipe that an example names is there. */
+static void expect_recipe_of_example(const char *words)
+{
+    const char *name = strstr(strstr(printed, "\nExample:\n"), "recipes/");
+    if (name != NULL) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%.*s", TTRAIN_SOURCE_DIR, (int)strcspn(name, " \n"), name);
+        if (access(path, R_OK) != 0) {
+            fail_msg("ttrain %s --help: the example's recipe %s is not there", words, path);
+        }
+    }
+}
+
+static void test_help_of_every_command(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {"",
+                                           "pretrain",
+                                           "finetune",
+                                           "evaluate",
+                                           "inspect",
+                                           "report",
+                                           "table",
+                                           "prepare",
+                                           "prepare tokenizer",
+                                           "prepare text",
+                                           "bench",
+                                           "prepare wikipedia",
+                                           "bench gemm",
+                                           "prepare synthetic",
+                                           "bench ops",
+                                           "bench step",
+                                           "bench ratios",
+                                           "prepare entailment"};
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        expect_narrow_help(commands[i]);
+        expect_recipe_of_example(commands[i]);
+    }
+}
+
 static void test_version(void **state)
 {
     (void)state;
@@ -89,11 +144,9 @@ static void test_closed_streams(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_help),
-        cmocka_unit_test(test_version),
-        cmocka_unit_test(test_unknown_command),
-        cmocka_unit_test(test_full_output),
-        cmocka_unit_test(test_closed_streams),
+        cmocka_unit_test(test_help),        cmocka_unit_test(test_help_of_every_command),
+        cmocka_unit_test(test_version),     cmocka_unit_test(test_unknown_command),
+        cmocka_unit_test(test_full_output), cmocka_unit_test(test_closed_streams),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

@@ -445,6 +445,9 @@ static void test_stages_that_make_no_sense(void **state)
                          "tensor_train.threshold: expected a number above 0");
     refuse_after_minimal("tensor_train: {form: tensor_train, rank: 4, threshold: -0.01}\n",
                          "tensor_train.threshold: expected a number above 0");
+    /* At 1, with which every entry begins, nothing would be left. */
+    refuse_after_minimal("tensor_train: {form: tensor_train, rank: 4, threshold: 1}\n",
+                         "tensor_train.threshold: expected a number above 0 and at most 0.99");
     refuse_after_minimal("stages: [{steps: 5}]\n",
                          "stages: expected a recipe with tensor-train maps");
     snprintf(whole, sizeof whole, "%s%s", minimal,
@@ -557,6 +560,11 @@ static void test_embedding(void **state)
     refuse_after_minimal("tensor_train: {embedding: {form: tensor_train_matrix, rank: 2, "
                          "order: 1}}\n",
                          "tensor_train.embedding: expected at least 2 cores, found 1");
+    refuse_after_minimal("tensor_train: {embedding: {form: tensor_train_matrix, rank: 2, "
+                         "vocabulary_modes: [2147483647, 2147483647, 2147483647], "
+                         "hidden_modes: [4, 4, 4]}}\n",
+                         "tensor_train.embedding.vocabulary_modes: expected mode sizes whose "
+                         "product is at most 2147483647, found a product of at least ");
     snprintf(text, sizeof text,
              "%stensor_train: {embedding: {form: tensor_train_matrix, rank: 2, "
              "vocabulary_modes: [100, 100], hidden_modes: [8, 8]}}\n",

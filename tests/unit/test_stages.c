@@ -235,6 +235,13 @@ static void test_target_parameters(void **state)
         const tt_parameter *item = &f.model.parameters.items[i];
         besides += item->group == TT_GROUP_DENSE ? item->count : 0;
     }
+    int64_t most = tt_configuration_pretraining_parameters(&f.model.configuration);
+    char many[160];
+    snprintf(many, sizeof many, "[{kind: late, steps: 5, target_loss: 1, target_parameters: %lld}]",
+             (long long)most + 1);
+    read_recipe(many);
+    expect_failure(tt_stages_check_targets(&recipe, &f.model, &error), &error,
+                   "stages.0.target_parameters: expected at most ");
     for (int over = 0; over < 2; over++) {
         char stages[160], expected[160];
         snprintf(stages, sizeof stages,
