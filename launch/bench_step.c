@@ -28,7 +28,7 @@ static void fill_row(tt_batch *batch, int64_t row, uint32_t vocabulary, tt_rando
     }
     for (int p = 0; p < predictions; p++) {
         int64_t place = row * predictions + p;
-        batch->masked_positions[place] = 1 + p * (length - 1) / predictions;
+        batch->masked_positions[place] = 1 + (int32_t)((int64_t)p * (length - 1) / predictions);
         batch->masked_labels[place] = (int32_t)tt_random_below(random, vocabulary);
     }
     batch->next_sentence_labels[row] = (int32_t)tt_random_below(random, 2);
@@ -427,6 +427,28 @@ static int run_bench(tt_run *run, const tt_bench_step_options *options)
     return TT_EXIT_DONE;
 }
 
+/* What the command line puts in the recipe's place must do for its model, too. */
+static tt_status check_sizes(const tt_run *run, const tt_bench_step_options *options,
+                             tt_error *error)
+{
+    const tt_recipe *recipe = &run->recipe;
+    const tt_recipe_phase *phase = &recipe->phases[options->phase];
+    int64_t length =
+        options->sequence_length > 0 ? options->sequence_length : phase->sequence_length;
+    int64_t batch = options->batch > 0 ? options->batch : phase->global_batch;
+    if (length < 2 || length > recipe->model.max_positions) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "--sequence-length: expected 2 to model.max_positions %lld, found %lld",
+                            (long long)recipe->model.max_positions, (long long)length);
+    }
+    if (batch % run->world.size != 0) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "--batch: expected a multiple of the %d ranks, found %lld",
+                            run->world.size, (long long)batch);
+    }
+    return TT_OK;
+}
+
 tt_status tt_bench_step_set_up(tt_run *run, char **arguments, int count,
                                const tt_bench_step_options *options, tt_error *error)
 {
@@ -440,6 +462,7 @@ tt_status tt_bench_step_set_up(tt_run *run, char **arguments, int count,
             error, TT_INVALID_INPUT, "--phase: expected 0 to %llu, the recipe's phases; found %lld",
             (unsigned long long)run->recipe.phase_count - 1, (long long)options->phase);
     }
+    TT_TRY(check_sizes(run, options, error));
     if (run->recipe.model.vocabulary_size == 0) {
         return tt_run_read_vocabulary(run, error);
     }

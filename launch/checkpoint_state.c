@@ -11,6 +11,9 @@
 
 enum { TT_STATE_LONGEST = 64 << 20 /* bytes of a JSON file */, TT_STATE_VERSION = 1 };
 
+/* Of counts, and of the entries of a map: sums and products of a few stay in 64 bits. */
+#define TT_STATE_MOST (INT64_C(1) << 53)
+
 const char *const tt_checkpoint_file_names[TT_CHECKPOINT_FILES] = {
     "model.safetensors", "optimizer.safetensors", "state.json"};
 
@@ -267,6 +270,9 @@ static tt_status read_numbers(const char *path, const json_t *root, tt_training_
         if (!is_count(counters[i].offset, json_integer_value(value))) {
             return bad_key(path, counters[i].key, "an integer of at least 0", error);
         }
+        if (json_integer_value(value) > TT_STATE_MOST) {
+            return bad_key(path, counters[i].key, "an integer of at most 9007199254740992", error);
+        }
         *(int64_t *)(void *)(base + counters[i].offset) = json_integer_value(value);
     }
     if (state->phase_step == 0 && state->phase_samples != 0) {
@@ -289,19 +295,38 @@ static tt_status read_numbers(const char *path, const json_t *root, tt_training_
     return TT_OK;
 }
 
-/* Reads a list of exactly `count` positive integers. */
+/* Reads a list of exactly `count` integers of at least 0. */
 static bool read_integers(const json_t *list, int64_t *values, size_t count)
 {
     if (json_array_size(list) != count) {
         return false;
     }
     for (size_t i = 0; i < count; i++) {
-        values[i] = json_integer_value(json_array_get(list, i));
-        if (values[i] < 0) {
+        const json_t *value = json_array_get(list, i);
+        values[i] = json_integer_value(value);
+        if (!json_is_integer(value) || values[i] < 0) {
             return false;
         }
     }
     return true;
+}
+
+/* Modes of a map that can be, and ranks that they allow. */
+static bool is_shape(const tt_train_shape *shape)
+{
+    int64_t entries = 1;
+    for (int k = 0; k < shape->order; k++) {
+        if (shape->modes[k] < 1 || shape->modes[k] > TT_STATE_MOST / entries) {
+            return false;
+        }
+        entries *= shape->modes[k];
+    }
+    for (int k = 1; k < shape->order; k++) {
+        if (shape->ranks[k] > tt_train_rank_limit(shape, k)) {
+            return false;
+        }
+    }
+    return shape->ranks[0] == 1 && shape->ranks[shape->order] == 1;
 }
 
 static bool read_layer(const json_t *entry, tt_checkpoint_layer *layer)
@@ -318,7 +343,8 @@ static bool read_layer(const json_t *entry, tt_checkpoint_layer *layer)
     layer->shape.order = (int)order;
     layer->shape.input_order = (int)input_order;
     return read_integers(modes, layer->shape.modes, order) &&
-           read_integers(json_object_get(entry, "ranks"), layer->shape.ranks, order + 1);
+           read_integers(json_object_get(entry, "ranks"), layer->shape.ranks, order + 1) &&
+           is_shape(&layer->shape);
 }
 
 static tt_status read_layers(const char *path, const json_t *list, tt_training_state *state,
@@ -335,8 +361,10 @@ static tt_status read_layers(const char *path, const json_t *list, tt_training_s
     state->layer_count = (int)count;
     for (size_t i = 0; i < count; i++) {
         if (!read_layer(json_array_get(list, i), &state->layers[i])) {
-            return bad_key(path, "layers", "name, input_order, modes and ranks of each layer",
-                           error);
+            return tt_error_set(error, TT_INVALID_INPUT,
+                                "%s: layers.%zu: expected name, input_order, modes, and ranks that "
+                                "the modes allow",
+                                path, i);
         }
     }
     return TT_OK;

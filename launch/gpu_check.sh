@@ -23,6 +23,13 @@ fail() {
     exit 1
 }
 
+# wrong_usage WORDS: what is wrong with the command.
+wrong_usage() {
+    echo "gpu_check: $*" >&2
+    usage >&2
+    exit 2
+}
+
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 limit_mebibytes=64
 run_seconds=290
@@ -59,13 +66,20 @@ pack() {
     local output=build/gpu_check architectures='80-real;90-real' with_cublas=false
     while [[ $# -gt 0 ]]; do
         case $1 in
-        --output) output=${2:?--output: expected a folder}; shift 2 ;;
-        --architectures) architectures=${2:?--architectures: expected a list}; shift 2 ;;
+        --output | --architectures)
+            [[ -n ${2:-} ]] || wrong_usage "$1: expected a value, found nothing"
+            if [[ $1 == --output ]]; then output=$2; else architectures=$2; fi
+            shift 2
+            ;;
         --with-cublas) with_cublas=true; shift ;;
-        *) usage >&2; exit 2 ;;
+        *) wrong_usage "unexpected argument '$1'" ;;
         esac
     done
     cd "$here/.."
+    # What stands there is removed, so it must be an earlier pack.
+    if [[ -e $output && ! -e $output/pack.tar.xz && -n $(ls -A "$output") ]]; then
+        fail "$output: expected no such folder, an empty one or an earlier pack, found other files"
+    fi
     local build=build/gpu_check_build tests=("${unit_tests[@]}") test
     for test in tests/ops/test_*.c; do
         tests+=("$(basename "$test" .c)")
@@ -303,6 +317,8 @@ write_json() {
 }
 
 run() {
+    [[ -e $here/pack.tar.xz && -x $here/xz ]] ||
+        fail "$here: expected a folder that pack made, found no pack.tar.xz and xz in it"
     work=$here/unpacked results=$here/results
     rows=() json_rows=() failures=0
     mkdir -p "$work" "$results"
@@ -331,10 +347,16 @@ run() {
     [[ $failures == 0 ]]
 }
 
-case ${1:-} in
-pack) shift; pack "$@" ;;
+command=${1:-}
+shift || true
+if [[ $command != pack && $# -gt 0 ]]; then
+    wrong_usage "unexpected argument '$1'"
+fi
+case $command in
+pack) pack "$@" ;;
 run) run ;;
 --help) usage ;;
 prepare-corpus) work=$here/unpacked; prepare_corpus ;;
-*) usage >&2; exit 2 ;;
+'') wrong_usage "expected pack or run, found nothing" ;;
+*) wrong_usage "expected pack or run, found '$command'" ;;
 esac

@@ -36,14 +36,20 @@ void tt_inspect_add_shape(json_t *entry, const tt_train_shape *shape)
     add_ratio(entry, dense, tt_train_size(shape));
 }
 
+/* What a file says may be more than there can be. */
+static json_t *bytes_json(int64_t parameters)
+{
+    int64_t bytes;
+    return __builtin_mul_overflow(parameters, (int64_t)sizeof(float), &bytes) ? json_null()
+                                                                              : json_integer(bytes);
+}
+
 void tt_inspect_add_sizes(json_t *report, int64_t parameters, int64_t dense_parameters)
 {
     json_object_set_new(report, "parameters", json_integer(parameters));
     json_object_set_new(report, "dense_parameters", json_integer(dense_parameters));
-    json_object_set_new(report, "parameter_bytes",
-                        json_integer(parameters * (int64_t)sizeof(float)));
-    json_object_set_new(report, "dense_parameter_bytes",
-                        json_integer(dense_parameters * (int64_t)sizeof(float)));
+    json_object_set_new(report, "parameter_bytes", bytes_json(parameters));
+    json_object_set_new(report, "dense_parameter_bytes", bytes_json(dense_parameters));
     add_ratio(report, dense_parameters, parameters);
 }
 
@@ -87,9 +93,10 @@ static void printable_text(const char *bytes, char text[TT_CELL])
     }
 }
 
+/* A value that is not there is "-". */
 static void cell_text(const json_t *value, char text[TT_CELL])
 {
-    switch (json_typeof(value)) {
+    switch (value != NULL ? json_typeof(value) : JSON_NULL) {
     case JSON_INTEGER:
         grouped(json_integer_value(value), text, TT_CELL);
         break;

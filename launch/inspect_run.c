@@ -5,6 +5,7 @@
 #include "launch/checkpoint_files.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,7 +19,7 @@ typedef struct {
     json_t *compactions;         /* a table, each with the ranks of all layers */
     json_t *last;                /* the newest record, owned */
     double tokens, seconds;      /* of the present phase */
-    json_int_t earlier_tokens;   /* of the whole run at the record before */
+    double earlier_tokens;       /* of the whole run at the record before */
 } run_summary;
 
 static json_t *last_entry(const json_t *table)
@@ -63,16 +64,18 @@ static void update_phase(run_summary *run, const json_t *record)
     copy(phase, "masked_lm_end", record, "masked_lm_loss");
     copy(phase, "next_sentence_end", record, "next_sentence_loss");
     copy(phase, "accuracy", record, "accuracy");
-    json_int_t tokens = json_integer_value(json_object_get(record, "tokens"));
+    double tokens = json_number_value(json_object_get(record, "tokens"));
     const json_t *timing = json_object_get(record, "timing");
     double rate = json_number_value(json_object_get(timing, "tokens_per_s"));
     if (rate > 0) {
-        run->tokens += (double)(tokens - run->earlier_tokens);
-        run->seconds += (double)(tokens - run->earlier_tokens) / rate;
+        run->tokens += tokens - run->earlier_tokens;
+        run->seconds += (tokens - run->earlier_tokens) / rate;
     }
     run->earlier_tokens = tokens;
     json_object_set_new(phase, "tokens_per_s",
-                        json_real(run->seconds > 0 ? run->tokens / run->seconds : 0));
+                        json_real(run->seconds > 0 && isfinite(run->tokens / run->seconds)
+                                      ? run->tokens / run->seconds
+                                      : 0));
 }
 
 /* The newest validation of each phase. */

@@ -115,6 +115,13 @@ static tt_status check_embedding(const tt_recipe *recipe, tt_error *error)
                             (unsigned long long)embedding->hidden_mode_count,
                             (unsigned long long)embedding->vocabulary_mode_count);
     }
+    int64_t rows = product(embedding->vocabulary_modes, embedding->vocabulary_mode_count);
+    if (rows > INT32_MAX) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "tensor_train.embedding.vocabulary_modes: expected mode sizes whose "
+                            "product is at most %d, found a product of %s%lld",
+                            INT32_MAX, rows == INT64_MAX ? "at least " : "", (long long)rows);
+    }
     if (embedding->hidden_mode_count == 1 || embedding->order == 1) {
         return tt_error_set(error, TT_INVALID_INPUT,
                             "tensor_train.embedding: expected at least 2 cores, found 1");

@@ -193,7 +193,7 @@ static bool read_ranks(tt_report_run *run, tt_report_compaction *compaction, con
 {
     const char *name;
     json_t *list;
-    int64_t capacity = 0;
+    int64_t capacity = compaction->map_count; /* those of an earlier call stay */
     json_object_foreach((json_t *)ranks, name, list)
     {
         int map = map_index(run, name);

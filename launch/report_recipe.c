@@ -32,6 +32,9 @@ static bool read_setting(place *at, const char *line, size_t length, tt_report_s
 {
     size_t blanks = strspn(line, " ");
     size_t depth = blanks / 2;
+    if (depth > DEPTH) {
+        return false;
+    }
     if (blanks < length && strncmp(line + blanks, "- ", 2) == 0 && depth > 0 && depth < DEPTH) {
         at->entries[depth - 1]++;
         blanks += 2;

@@ -92,9 +92,17 @@ static int64_t parameters_besides(const tt_model *model)
     return count;
 }
 
+/* Parameters that the recipe's model begins with, whatever a checkpoint has left of it. */
+static int64_t parameters_at_first(const tt_model *model)
+{
+    return model->kind.classes > 0 ? tt_configuration_classification_parameters(
+                                         &model->configuration, model->kind.classes)
+                                   : tt_configuration_pretraining_parameters(&model->configuration);
+}
+
 tt_status tt_stages_check_targets(const tt_recipe *recipe, const tt_model *model, tt_error *error)
 {
-    int64_t besides = parameters_besides(model);
+    int64_t besides = parameters_besides(model), most = parameters_at_first(model);
     for (uint64_t i = 0; i < recipe->stage_count; i++) {
         int64_t target = recipe->stages[i].target_parameters;
         if (target > 0 && target <= besides) {
@@ -102,6 +110,12 @@ tt_status tt_stages_check_targets(const tt_recipe *recipe, const tt_model *model
                                 "stages.%llu.target_parameters: expected more than %lld, which the "
                                 "model has with every tensor-train map removed; found %lld",
                                 (unsigned long long)i, (long long)besides, (long long)target);
+        }
+        if (target > most) {
+            return tt_error_set(error, TT_INVALID_INPUT,
+                                "stages.%llu.target_parameters: expected at most %lld, the "
+                                "parameters that the model begins with; found %lld",
+                                (unsigned long long)i, (long long)most, (long long)target);
         }
     }
     return TT_OK;

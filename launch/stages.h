@@ -33,7 +33,8 @@ tt_status tt_stages_plan(const tt_recipe *recipe, const int64_t *phase_rows, tt_
 /* The number of the stage that a step (from 0) is in; -1: none. */
 int tt_stages_at(const tt_stage_plan *plan, int64_t step);
 
-/* Refuses target sizes that the model cannot come down to: what it has besides its trains stays. */
+/* Refuses target sizes that the model cannot come down to: what it has besides its trains stays.
+ * And such that are above what it begins with. */
 tt_status tt_stages_check_targets(const tt_recipe *recipe, const tt_model *model, tt_error *error);
 
 /* Before each step of a run with stages: tells `step` its stage. Where one begins, waits for the

@@ -108,12 +108,30 @@ static json_t *layers_json(const tt_table_run *runs, int count)
     return rows;
 }
 
+/* Runs of the same name, and one that is called as the column of layers is, go by their paths. */
+static void tell_apart(char **paths, int count, tt_table_run *runs)
+{
+    bool alike[MOST_RUNS] = {false};
+    for (int i = 0; i < count; i++) {
+        alike[i] = strcmp(runs[i].name, "layer") == 0;
+        for (int j = 0; j < count; j++) {
+            alike[i] = alike[i] || (j != i && strcmp(runs[i].name, runs[j].name) == 0);
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        if (alike[i]) {
+            snprintf(runs[i].name, sizeof runs[i].name, "%s", paths[i]);
+        }
+    }
+}
+
 static tt_status make_table(char **paths, int count, tt_table_run *runs, json_t **report,
                             tt_error *error)
 {
     for (int i = 0; i < count; i++) {
         TT_TRY(tt_table_run_read(paths[i], &runs[i], error));
     }
+    tell_apart(paths, count, runs);
     *report = json_object();
     json_object_set_new(*report, "runs", sizes_json(runs, count));
     json_object_set_new(*report, "ranks", layers_json(runs, count));

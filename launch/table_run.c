@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LARGEST_METRICS = 1 << 30, LARGEST_RANK = 1 << 24 };
+enum { LARGEST_METRICS = 1 << 30 };
 
 static int64_t count_of(const tt_safetensors_tensor *tensor)
 {
@@ -21,12 +21,33 @@ static int64_t count_of(const tt_safetensors_tensor *tensor)
 
 /* --- a train's ranks --- */
 
-static const tt_safetensors_tensor *find(const tt_safetensors *file, const char *layer,
-                                         const char *part, int number)
+/* "<layer>.<part>_<number>", a core or a diagonal, in the shape that state.json says it has. */
+static tt_status find(const tt_safetensors *file, const tt_layer_shape *layer, const char *part,
+                      int number, const tt_safetensors_tensor **found, tt_error *error)
 {
+    const tt_train_shape *shape = &layer->shape;
+    bool core = strcmp(part, "core") == 0;
+    int64_t first = shape->ranks[core ? number - 1 : number], last = shape->ranks[number];
+    int64_t modes = core ? shape->modes[number - 1] : 1, between = 1;
     char name[TT_SAFETENSORS_NAME];
-    snprintf(name, sizeof name, "%.127s.%s_%d", layer, part, number);
-    return tt_safetensors_find(file, name);
+    snprintf(name, sizeof name, "%.127s.%s_%d", layer->name, part, number);
+    const tt_safetensors_tensor *tensor = tt_safetensors_find(file, name);
+    int dimensions = tensor ? tensor->dimensions : 0;
+    for (int i = 1; i + 1 < dimensions; i++) {
+        between = tensor->shape[i] > 0 && between <= modes / tensor->shape[i]
+                      ? between * tensor->shape[i]
+                      : 0;
+    }
+    if (!tensor || tensor->type != TT_SAFETENSORS_F32 || dimensions < (core ? 3 : 1) ||
+        tensor->shape[0] != first || between != modes || tensor->shape[dimensions - 1] != last) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "%s: %s: expected F32 of ranks %lld and %lld and mode %lld, as "
+                            "state.json says; found %s",
+                            file->path, name, (long long)first, (long long)last, (long long)modes,
+                            tensor ? "another shape" : "no such tensor");
+    }
+    *found = tensor;
+    return TT_OK;
 }
 
 /* Entries of a link's diagonal that are above the threshold. */
@@ -34,10 +55,6 @@ static tt_status count_kept(const tt_safetensors *file, const tt_safetensors_ten
                             double threshold, int64_t *kept, tt_error *error)
 {
     int64_t count = count_of(diagonal);
-    if (diagonal->type != TT_SAFETENSORS_F32 || count > LARGEST_RANK) {
-        return tt_error_set(error, TT_INVALID_INPUT, "%s: %s: expected a rank diagonal in F32",
-                            file->path, diagonal->name);
-    }
     float *values = malloc((size_t)count * sizeof *values + 1);
     if (!values) {
         return tt_error_set(error, TT_OUT_OF_MEMORY, "no memory for a rank diagonal");
@@ -53,37 +70,31 @@ static tt_status count_kept(const tt_safetensors *file, const tt_safetensors_ten
 }
 
 /* Ranks of a layer and how many numbers of its cores and diagonals are left. */
-static tt_status read_layer(const tt_safetensors *file, double threshold, tt_table_layer *layer,
-                            int64_t *size, tt_error *error)
+static tt_status read_layer(const tt_safetensors *file, double threshold,
+                            const tt_layer_shape *said, tt_table_layer *layer, int64_t *size,
+                            tt_error *error)
 {
-    int64_t modes[TT_MAX_ORDER] = {0};
+    const tt_train_shape *shape = &said->shape;
+    const tt_safetensors_tensor *tensor;
     *size = 0;
-    layer->order = 0;
-    layer->ranks[0] = 1;
-    for (;;) {
-        const tt_safetensors_tensor *core = find(file, layer->name, "core", layer->order + 1);
-        const tt_safetensors_tensor *diagonal =
-            find(file, layer->name, "rank_diagonal", layer->order + 1);
-        if (!core || layer->order == TT_MAX_ORDER || core->dimensions < 3) {
-            break;
-        }
-        int k = layer->order++;
-        modes[k] = 1;
-        for (int i = 1; i + 1 < core->dimensions; i++) {
-            modes[k] *= core->shape[i];
-        }
-        layer->ranks[k + 1] = 1;
-        if (diagonal) {
-            TT_TRY(count_kept(file, diagonal, threshold, &layer->ranks[k + 1], error));
+    snprintf(layer->name, sizeof layer->name, "%s", said->name);
+    layer->order = shape->order;
+    layer->ranks[0] = layer->ranks[shape->order] = 1;
+    layer->removed = tt_train_is_removed(shape);
+    if (layer->removed) {
+        return TT_OK;
+    }
+    for (int k = 1; k <= shape->order; k++) {
+        TT_TRY(find(file, said, "core", k, &tensor, error));
+        if (k < shape->order) {
+            TT_TRY(find(file, said, "rank_diagonal", k, &tensor, error));
+            TT_TRY(count_kept(file, tensor, threshold, &layer->ranks[k], error));
+            layer->removed = layer->removed || layer->ranks[k] == 0;
         }
     }
-    for (int k = 0; k <= layer->order; k++) {
-        layer->removed = layer->removed || layer->ranks[k] == 0;
-    }
-    layer->removed = layer->removed || layer->order == 0;
-    for (int k = 0; k < layer->order && !layer->removed; k++) {
-        *size += layer->ranks[k] * modes[k] * layer->ranks[k + 1];
-        *size += k + 1 < layer->order ? layer->ranks[k + 1] : 0;
+    for (int k = 0; k < shape->order && !layer->removed; k++) {
+        *size += layer->ranks[k] * shape->modes[k] * layer->ranks[k + 1];
+        *size += k + 1 < shape->order ? layer->ranks[k + 1] : 0;
     }
     return TT_OK;
 }
@@ -97,8 +108,11 @@ static bool in_train(const char *name)
 static tt_status read_sizes(const tt_safetensors *file, const tt_training_state *state,
                             double threshold, tt_table_run *run, tt_error *error)
 {
+    int in_trains = 0, expected = 0;
     for (int i = 0; i < file->count; i++) {
-        run->other += in_train(file->tensors[i].name) ? 0 : count_of(&file->tensors[i]);
+        bool part = in_train(file->tensors[i].name);
+        in_trains += part;
+        run->other += part ? 0 : count_of(&file->tensors[i]);
     }
     run->layers = calloc((size_t)state->layer_count + 1, sizeof *run->layers);
     if (!run->layers) {
@@ -107,9 +121,15 @@ static tt_status read_sizes(const tt_safetensors *file, const tt_training_state 
     run->layer_count = state->layer_count;
     for (int i = 0; i < state->layer_count; i++) {
         int64_t size;
-        snprintf(run->layers[i].name, sizeof run->layers[i].name, "%s", state->layers[i].name);
-        TT_TRY(read_layer(file, threshold, &run->layers[i], &size, error));
+        const tt_layer_shape *layer = &state->layers[i];
+        expected += tt_train_is_removed(&layer->shape) ? 0 : 2 * layer->shape.order - 1;
+        TT_TRY(read_layer(file, threshold, layer, &run->layers[i], &size, error));
         run->tensorized += size;
+    }
+    if (in_trains != expected) {
+        return tt_error_set(error, TT_INVALID_INPUT,
+                            "%s: expected %d cores and diagonals, as state.json says; found %d",
+                            file->path, expected, in_trains);
     }
     return TT_OK;
 }
