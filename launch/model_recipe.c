@@ -155,9 +155,10 @@ static tt_status take_embedding(const tt_recipe_embedding *embedding,
     for (int k = 0; k <= shape->order; k++) {
         bool inner = k > 0 && k < shape->order;
         int64_t limit = tt_train_rank_limit(&train, k), rank = embedding->rank;
-        shape->ranks[k] = inner && embedding->rank_count > 0 ? embedding->ranks[k - 1]
-                          : rank < limit                     ? rank
-                                                             : limit;
+        shape->ranks[k] = !inner                      ? 1
+                          : embedding->rank_count > 0 ? embedding->ranks[k - 1]
+                          : rank < limit              ? rank
+                                                      : limit;
     }
     return TT_OK;
 }

@@ -541,6 +541,14 @@ static void test_embedding(void **state)
     const int64_t ranks[] = {1, 7, 7, 1};
     assert_memory_equal(configuration.embedding.shape.ranks, ranks, sizeof ranks);
     snprintf(text, sizeof text,
+             "%stensor_train: {embedding: {form: tensor_train_matrix, vocabulary_modes: [40, 30, "
+             "30], hidden_modes: [4, 4, 4], ranks: [5, 3]}}\n",
+             minimal);
+    accept(text);
+    expect_success(tt_model_recipe_configuration(&recipe, 30522, &configuration, &error), &error);
+    const int64_t given[] = {1, 5, 3, 1};
+    assert_memory_equal(configuration.embedding.shape.ranks, given, sizeof given);
+    snprintf(text, sizeof text,
              "%stensor_train: {embedding: {form: tensor_train_matrix, rank: 9}}\n", minimal);
     accept(text);
     expect_success(tt_model_recipe_configuration(&recipe, 30522, &configuration, &error), &error);
