@@ -502,8 +502,7 @@ int tt_bench_step_main(int argc, char **argv)
         .purpose = "Times training steps of a recipe on random tokens: median step time, tokens a "
                    "second, model operations a step and what fraction of the measured f32 product "
                    "peak they run at, peak memory of the process.",
-        .example =
-            "ttrain bench step recipes/six_encoder/pretrain.yaml --against dense --threads 2",
+        .example = "ttrain bench step recipes/six_encoder/pretrain.yaml --against dense",
         .options = table,
         .option_count = sizeof table / sizeof *table,
         .minimum_arguments = 1,

@@ -7,7 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TT_MAX_OPTIONS = 64 };
+enum {
+    TT_MAX_OPTIONS = 64,
+    TT_HELP_WIDTH = 80, /* of a line of --help */
+    TT_HELP_COLUMN = 27 /* where what is said of an option begins */
+};
 
 bool tt_command_integer(const char *text, int64_t *value)
 {
@@ -102,19 +106,51 @@ static void option_head(const tt_option *option, char *text, size_t size)
     }
 }
 
+/* Prints the words of `text` in lines of at most TT_HELP_WIDTH, all but the first indented; the
+ * first goes on at `indent`, where the cursor is. */
+static void print_filled(const char *text, int indent, FILE *stream)
+{
+    int column = indent;
+    for (text += strspn(text, " \n"); *text != '\0'; text += strspn(text, " \n")) {
+        int length = (int)strcspn(text, " \n");
+        if (column > indent && column + 1 + length > TT_HELP_WIDTH) {
+            fprintf(stream, "\n%*s", indent, "");
+            column = indent;
+        }
+        column += fprintf(stream, "%s%.*s", column > indent ? " " : "", length, text);
+        text += length;
+    }
+    fputc('\n', stream);
+}
+
+/* A head that leaves no room beside it has its line to itself. */
+static void print_option(const char *head, const char *help, FILE *stream)
+{
+    int column = fprintf(stream, "  %s", head);
+    if (column >= TT_HELP_COLUMN) {
+        fputc('\n', stream);
+        column = 0;
+    }
+    fprintf(stream, "%*s", TT_HELP_COLUMN - column, "");
+    print_filled(help, TT_HELP_COLUMN, stream);
+}
+
 void tt_command_help(const tt_command *command, FILE *stream)
 {
-    fprintf(stream, "Usage: ttrain %s [OPTIONS]%s%s\n\n%s\n\nOptions:\n", command->name,
-            command->arguments[0] != '\0' ? " " : "", command->arguments, command->purpose);
+    fprintf(stream, "Usage: ttrain %s [OPTIONS]%s%s\n\n", command->name,
+            command->arguments[0] != '\0' ? " " : "", command->arguments);
+    print_filled(command->purpose, 0, stream);
+    fprintf(stream, "\nOptions:\n");
     for (int i = 0; i < command->option_count; i++) {
-        char head[320], fallback[256];
+        char head[320], fallback[256], help[1024];
         option_head(&command->options[i], head, sizeof head);
         default_text(&command->options[i], fallback, sizeof fallback);
         bool has_default = fallback[0] != '\0';
-        fprintf(stream, "  %-28s %s%s%s%s\n", head, command->options[i].help,
-                has_default ? " (" : "", fallback, has_default ? ")" : "");
+        snprintf(help, sizeof help, "%s%s%s%s", command->options[i].help, has_default ? " (" : "",
+                 fallback, has_default ? ")" : "");
+        print_option(head, help, stream);
     }
-    fprintf(stream, "  %-28s %s\n", "--help", "print this");
+    print_option("--help", "print this", stream);
     if (command->example != NULL) {
         fprintf(stream, "\nExample:\n  %s\n", command->example);
     }

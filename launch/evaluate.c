@@ -290,7 +290,7 @@ int tt_evaluate_main(int argc, char **argv)
         .arguments = "RECIPE [KEY=VALUE...]",
         .purpose = "Tells how well a checkpoint does a recipe's task: loss, accuracy, and which "
                    "class was taken for which.",
-        .example = "ttrain evaluate recipes/entailment/recipe.yaml --on train",
+        .example = "ttrain evaluate recipes/entailment/early.yaml --on train",
         .options = table,
         .option_count = sizeof table / sizeof *table,
         .minimum_arguments = 1,

@@ -143,6 +143,9 @@ int tt_inspect_main(int argc, char **argv)
     if (!tt_command_parse(&command, argc, argv, &arguments, &count, &exit_status)) {
         return exit_status;
     }
+    if (keys && (json || count > 0)) {
+        return tt_command_usage("inspect", "--keys stands alone");
+    }
     if (keys) {
         tt_recipe_describe(stdout);
         return TT_EXIT_DONE;

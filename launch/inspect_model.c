@@ -96,7 +96,9 @@ static tt_status tokenizer_size(const tt_recipe *recipe, int64_t *size, tt_error
         return TT_OK;
     }
     tt_tokenizer *tokenizer;
-    TT_TRY(tt_recipe_open_tokenizer(recipe, &tokenizer, error));
+    if (tt_recipe_open_tokenizer(recipe, &tokenizer, error) != TT_OK) {
+        return tt_error_append(error, "; model.vocabulary_size=N shows sizes without it");
+    }
     *size = tt_tokenizer_vocabulary_size(tokenizer);
     tt_tokenizer_close(&tokenizer);
     return TT_OK;

@@ -16,8 +16,8 @@ int tt_prepare_main(int argc, char **argv)
     const tt_command_group group = {
         .name = "ttrain prepare",
         .purpose = "Makes tokenizers and shards from text.",
-        .example = "ttrain prepare text --input corpus.txt --tokenizer tokenizer.model --output "
-                   "shards",
+        .example = "ttrain prepare text --input corpus.txt --tokenizer tokenizer.model \\\n"
+                   "      --output shards",
         .commands = commands,
         .count = sizeof commands / sizeof *commands,
     };

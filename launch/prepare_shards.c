@@ -260,8 +260,8 @@ int tt_prepare_text_main(int argc, char **argv)
         .arguments = "[FILE...]",
         .purpose = "Turns plain text into shards of sentence pairs for pre-training. Needs\n"
                    "--tokenizer and --output. Shards appear when all are done.",
-        .example = "ttrain prepare text --input corpus.txt --tokenizer tokenizer.model "
-                   "--sequence-length 128 --validation-fraction 0.05 --output shards128",
+        .example = "ttrain prepare text --input corpus.txt --tokenizer tokenizer.model \\\n"
+                   "      --sequence-length 128 --validation-fraction 0.05 --output shards128",
         .options = table.options,
         .option_count = table.count,
         .maximum_arguments = -1,
@@ -290,8 +290,8 @@ int tt_prepare_wikipedia_main(int argc, char **argv)
         .purpose = "Turns a MediaWiki pages-articles dump (.xml or .xml.bz2) into shards of\n"
                    "sentence pairs for pre-training: articles only, without mark-up. Needs\n"
                    "--tokenizer and --output, or --text-only. Shards appear when all are done.",
-        .example = "ttrain prepare wikipedia --input enwiki-latest-pages-articles.xml.bz2 "
-                   "--tokenizer tokenizer.model --output shards128",
+        .example = "ttrain prepare wikipedia --input enwiki-latest-pages-articles.xml.bz2 \\\n"
+                   "      --tokenizer tokenizer.model --output shards128",
         .options = table.options,
         .option_count = table.count,
         .maximum_arguments = -1,

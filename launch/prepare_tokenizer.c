@@ -128,8 +128,8 @@ int tt_prepare_tokenizer_main(int argc, char **argv)
         .arguments = "[FILE...]",
         .purpose = "Trains a SentencePiece model with the special pieces [PAD] [UNK] [CLS] [SEP]\n"
                    "[MASK] at the ids 0 to 4. The same input and options give the same file.",
-        .example = "ttrain prepare tokenizer --input corpus.txt --vocab-size 8000 --output "
-                   "tokenizer.model",
+        .example = "ttrain prepare tokenizer --input corpus.txt --vocab-size 8000 \\\n"
+                   "      --output tokenizer.model",
         .options = table.options,
         .option_count = table.count,
         .maximum_arguments = -1,

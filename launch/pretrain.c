@@ -458,8 +458,8 @@ int tt_finetune_main(int argc, char **argv)
         .purpose = "Trains a model for a recipe's task, from fresh weights or from those of the "
                    "checkpoint that the recipe's key initialize names, as ttrain pretrain trains: "
                    "with the same options, files and signals, under mpirun or alone.",
-        .example = "ttrain finetune recipes/entailment/recipe.yaml initialize=runs/first/"
-                   "checkpoints/step_00001000",
+        .example = "ttrain finetune recipes/entailment/late.yaml \\\n"
+                   "      initialize=runs/entailment/early/checkpoints",
         .task = true};
     return run_command(&kind, argc, argv);
 }

@@ -273,7 +273,7 @@ const tt_recipe_field tt_recipe_fields[] = {
     CHOICE(tt_recipe, reduce_precision, TT_F32, reduce_names,
            "of gradients on their way between GPUs"),
     BOOLEAN(tt_recipe, share_device, false,
-            "let several ranks have one GPU (for trying things out: slow)"),
+            "let several ranks have one GPU: slow, for trying things out"),
     INTEGER(tt_recipe, threads, 0, 0, 4096, "a rank; 0: automatic"),
     TEXT(tt_recipe, initialize, "checkpoint, or folder of them, whose weights alone are taken"),
     INTEGER(tt_recipe, nonfinite_limit, 10, 1, 1e9, "skipped steps in a row that stop the run"),

@@ -148,7 +148,7 @@ static void describe_section(FILE *stream, const tt_recipe_field *fields, const 
         }
         default_text(field, fallback, sizeof fallback);
         tt_recipe_field_expected(field, expected, sizeof expected);
-        fprintf(stream, "%-40s %s; %s%s, %s\n", key, field->help,
+        fprintf(stream, "%-40s %s (%s%s, %s)\n", key, field->help,
                 tt_recipe_field_is_list(field) ? "a list: each " : "", expected, fallback);
     }
 }
