@@ -151,13 +151,26 @@ void tt_double_norm_backward(const tt_double_norm *norm, int64_t rows, const dou
     }
 }
 
-double tt_double_gelu(double x)
+static double gelu_argument(double x)
 {
+    return sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x);
+}
+
+double tt_double_gelu(bool by_tanh, double x)
+{
+    if (by_tanh) {
+        return 0.5 * x * (1 + tanh(gelu_argument(x)));
+    }
     return 0.5 * x * (1 + erf(x / sqrt(2)));
 }
 
-double tt_double_gelu_slope(double x)
+double tt_double_gelu_slope(bool by_tanh, double x)
 {
+    if (by_tanh) {
+        double bent = tanh(gelu_argument(x));
+        double slope = sqrt(2 / acos(-1)) * (1 + 3 * 0.044715 * x * x);
+        return 0.5 * (1 + bent) + 0.5 * x * (1 - bent * bent) * slope;
+    }
     double density = exp(-0.5 * x * x) / sqrt(2 * acos(-1));
     return 0.5 * (1 + erf(x / sqrt(2))) + x * density;
 }
@@ -300,7 +313,7 @@ void tt_double_block_forward(tt_double_block *block, const double *x, double *y,
 
     tt_double_map_forward(&block->inner, rows, block->middle, block->wide);
     for (int64_t i = 0; i < wide; i++) {
-        block->active[i] = tt_double_gelu(block->wide[i]);
+        block->active[i] = tt_double_gelu(block->gelu_by_tanh, block->wide[i]);
     }
     tt_double_map_forward(&block->outer, rows, block->active, sum);
     for (int64_t i = 0; i < narrow; i++) {
@@ -328,7 +341,7 @@ void tt_double_block_backward(tt_double_block *block, const double *dy, double *
     memcpy(d_middle, d_sum, (size_t)narrow * sizeof(double));
     tt_double_map_backward(&block->outer, rows, block->active, d_sum, d_wide);
     for (int64_t i = 0; i < wide; i++) {
-        d_wide[i] *= tt_double_gelu_slope(block->wide[i]);
+        d_wide[i] *= tt_double_gelu_slope(block->gelu_by_tanh, block->wide[i]);
     }
     tt_double_map_backward(&block->inner, rows, block->middle, d_wide, d_middle);
 

@@ -7,6 +7,8 @@
 #include "tests/reference/double_tensors.h"
 #include "tests/reference/double_train.h"
 
+#include <stdbool.h>
+
 /* Arrays of one forward and backward pass, freed together. */
 typedef struct {
     double **arrays;
@@ -51,9 +53,9 @@ void tt_double_norm_forward(tt_double_norm *norm, int64_t rows, const double *x,
 void tt_double_norm_backward(const tt_double_norm *norm, int64_t rows, const double *dy,
                              double *dx);
 
-/* The exact GELU, x * P(normal < x), and its derivative. */
-double tt_double_gelu(double x);
-double tt_double_gelu_slope(double x);
+/* The exact GELU, x * P(normal < x), or its approximation by tanh, and its derivative. */
+double tt_double_gelu(bool by_tanh, double x);
+double tt_double_gelu_slope(bool by_tanh, double x);
 
 /* Mean over rows of -log softmax(logits)[label]; `gradient` of that mean, same shape as logits. */
 double tt_double_cross_entropy(int64_t rows, int64_t classes, const double *logits,
@@ -63,6 +65,7 @@ double tt_double_cross_entropy(int64_t rows, int64_t classes, const double *logi
  * mask is 0 are seen by no query. */
 typedef struct {
     int64_t batch, sequence, heads;
+    bool gelu_by_tanh;
     const int32_t *mask; /* [batch, sequence] */
     tt_double_map query, key, value, output, inner, outer;
     tt_double_norm attention_norm, output_norm;

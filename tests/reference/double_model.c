@@ -13,6 +13,7 @@ typedef struct {
     const char *core, *diagonal;
     int first; /* number of the first core and diagonal */
     const char *norm_weight, *norm_bias;
+    const char *words; /* the dense table */
     const char *positions, *segments, *embedding_norm;
     const char *block; /* before a block's number */
     const char *query, *key, *value, *output, *attention_norm;
@@ -27,6 +28,7 @@ static const naming bert_names = {
     .first = 1,
     .norm_weight = ".weight",
     .norm_bias = ".bias",
+    .words = "bert.embeddings.word_embeddings.weight",
     .positions = "bert.embeddings.position_embeddings.weight",
     .segments = "bert.embeddings.token_type_embeddings.weight",
     .embedding_norm = "bert.embeddings.LayerNorm",
@@ -49,6 +51,7 @@ static const naming six_encoder_names = {
     .first = 0,
     .norm_weight = "/weight",
     .norm_bias = "/bias",
+    .words = "encoder/embedding/word_emb/weight",
     .positions = "encoder/embedding/position_emb/weight",
     .segments = "encoder/embedding/token_type_emb/weight",
     .embedding_norm = "encoder/embedding/layer_norm",
@@ -195,6 +198,7 @@ static tt_double_block find_block(pass *pass, int number)
     tt_double_block block = {.batch = pass->batch->batch,
                              .sequence = pass->batch->sequence,
                              .heads = pass->model->heads,
+                             .gelu_by_tanh = pass->model->gelu_by_tanh,
                              .mask = pass->batch->mask};
     const char *const map_names[] = {names->query,  names->key,   names->value,
                                      names->output, names->inner, names->outer};
@@ -243,8 +247,7 @@ static pass pass_make(const tt_double_model *model, const tt_double_batch *batch
 {
     pass pass = {.model = model, .batch = batch, .names = names};
     tt_double_tensors_zero_gradients(model->parameters);
-    pass.words =
-        tt_double_tensors_find(model->parameters, "bert.embeddings.word_embeddings.weight");
+    pass.words = tt_double_tensors_find(model->parameters, "%s", names->words);
     if (pass.words == NULL) {
         find_word_train(&pass);
     }
@@ -419,7 +422,7 @@ static void masked_lm(pass *pass, const double *last, double *d_last, tt_double_
     }
     tt_double_map_forward(&transform, count, gathered, wide);
     for (int64_t i = 0; i < count * hidden; i++) {
-        active[i] = tt_double_gelu(wide[i]);
+        active[i] = tt_double_gelu(pass->model->gelu_by_tanh, wide[i]);
     }
     tt_double_norm_forward(&norm, count, active, normalized, &pass->pool);
     decode(pass, count, normalized, bias->values, result->masked_lm_logits);
@@ -428,7 +431,7 @@ static void masked_lm(pass *pass, const double *last, double *d_last, tt_double_
     decode_backward(pass, count, normalized, d_logits, bias->gradients, d_normalized);
     tt_double_norm_backward(&norm, count, d_normalized, d_wide);
     for (int64_t i = 0; i < count * hidden; i++) {
-        d_wide[i] *= tt_double_gelu_slope(wide[i]);
+        d_wide[i] *= tt_double_gelu_slope(pass->model->gelu_by_tanh, wide[i]);
     }
     tt_double_map_backward(&transform, count, gathered, d_wide, d_gathered);
     tt_double_map_finish(&transform);

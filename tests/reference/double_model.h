@@ -15,6 +15,7 @@ typedef struct {
     int64_t heads;
     double epsilon;   /* of every LayerNorm */
     double threshold; /* diagonal entries at or below it count as zero */
+    bool gelu_by_tanh;
 } tt_double_model;
 
 /* NVIDIA's shard layout; a masked position of 0 ends a row's list. */

@@ -82,9 +82,9 @@ void tt_reference_check_output_double(tt_reference_check *check, const char *nam
 }
 
 void tt_reference_check_loss(tt_reference_check *check, const char *name, double expected,
-                             double found)
+                             double found, double scale)
 {
-    judge(check, name, fabs(found - expected), fabs(expected), check->loss_tolerance);
+    judge(check, name, fabs(found - expected), fabs(scale), check->loss_tolerance);
 }
 
 void tt_reference_check_gradient(tt_reference_check *check, const char *name,
@@ -104,8 +104,11 @@ bool tt_reference_check_finish(tt_reference_check *check)
     double whole = sqrt(check->gradient_squares);
     for (int i = 0; i < check->pending_count; i++) {
         const tt_reference_pending *gradient = &check->pending[i];
-        judge(check, gradient->name, gradient->difference,
-              fmax(gradient->norm, check->gradient_floor * whole), check->tolerance);
+        bool is_zero = gradient->norm <= TT_REFERENCE_ZERO_GRADIENT * whole;
+        double least = is_zero ? TT_REFERENCE_ZERO_FLOOR : 0;
+        double floor = fmax(check->gradient_floor, least) * whole;
+        judge(check, gradient->name, gradient->difference, fmax(gradient->norm, floor),
+              check->tolerance);
     }
     if (check->pending_count > 0) {
         judge(check, "the whole gradient", sqrt(check->difference_squares), whole,

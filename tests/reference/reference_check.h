@@ -9,6 +9,10 @@
 #include <stdint.h>
 
 #define TT_REFERENCE_GRADIENT_FLOOR 1e-6
+/* A gradient below the first of these fractions of the whole is 0 but for rounding, and what f32
+ * has there is what its largest terms leave: it is measured against at least the second. */
+#define TT_REFERENCE_ZERO_GRADIENT 1e-9
+#define TT_REFERENCE_ZERO_FLOOR 1e-5
 
 /* A comparison of one group or model: begin, add tensors, finish. */
 typedef struct {
@@ -33,8 +37,9 @@ void tt_reference_check_output(tt_reference_check *check, const char *name, cons
                                const float *found, int64_t count);
 void tt_reference_check_output_double(tt_reference_check *check, const char *name,
                                       const double *expected, const double *found, int64_t count);
+/* Measured against `scale`: the loss that is expected, or one that it is a part of. */
 void tt_reference_check_loss(tt_reference_check *check, const char *name, double expected,
-                             double found);
+                             double found, double scale);
 /* A gradient: judged in finish, when the whole gradient is known. */
 void tt_reference_check_gradient(tt_reference_check *check, const char *name,
                                  const double *expected, const float *found, int64_t count);

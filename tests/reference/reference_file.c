@@ -119,6 +119,14 @@ typedef struct {
     bool full;
 } name_walk;
 
+static bool holds_numbers(hid_t dataset)
+{
+    hid_t type = H5Dget_type(dataset);
+    H5T_class_t kind = H5Tget_class(type);
+    H5Tclose(type);
+    return kind == H5T_INTEGER || kind == H5T_FLOAT || kind == H5T_ENUM;
+}
+
 static herr_t walk_object(hid_t group, const char *name, const H5L_info_t *info, void *data)
 {
     (void)info;
@@ -128,10 +136,10 @@ static herr_t walk_object(hid_t group, const char *name, const H5L_info_t *info,
     hid_t handle = H5Oopen(group, name, H5P_DEFAULT);
     H5I_type_t type = H5Iget_type(handle);
     herr_t result = 0;
-    if (type == (walk->groups ? H5I_GROUP : H5I_DATASET)) {
+    if (walk->groups ? type == H5I_GROUP : type == H5I_DATASET && holds_numbers(handle)) {
         walk->full = !names_add(walk->names, path);
         result = walk->full ? -1 : 0;
-    } else if (type == H5I_GROUP) {
+    } else if (type == H5I_GROUP && !walk->groups) {
         char prefix[TT_REFERENCE_NAME + 1];
         snprintf(prefix, sizeof(prefix), "%s/", path);
         name_walk inner = {.names = walk->names, .prefix = prefix};
@@ -231,6 +239,51 @@ tt_status tt_reference_real(const tt_reference_file *file, const char *object,
 {
     int count;
     return read_attribute(file, object, attribute, H5T_NATIVE_DOUBLE, 1, value, &count, error);
+}
+
+bool tt_reference_has_attribute(const tt_reference_file *file, const char *object,
+                                const char *attribute)
+{
+    return H5Aexists_by_name(file->handle, object, attribute, H5P_DEFAULT) > 0;
+}
+
+void tt_reference_text(const tt_reference_file *file, const char *object, const char *attribute,
+                       char *value, size_t size)
+{
+    value[0] = 0;
+    hid_t handle = H5Aopen_by_name(file->handle, object, attribute, H5P_DEFAULT, H5P_DEFAULT);
+    if (handle < 0) {
+        return;
+    }
+    hid_t type = H5Aget_type(handle);
+    char *text = NULL;
+    if (H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) > 0) {
+        if (H5Aread(handle, type, &text) >= 0 && text != NULL) {
+            snprintf(value, size, "%s", text);
+            H5free_memory(text);
+        }
+    } else if (H5Tget_class(type) == H5T_STRING) {
+        text = calloc(H5Tget_size(type) + 1, 1);
+        if (text != NULL && H5Aread(handle, type, text) >= 0) {
+            snprintf(value, size, "%s", text);
+        }
+        free(text);
+    }
+    H5Tclose(type);
+    H5Aclose(handle);
+}
+
+bool tt_reference_is_double(const tt_reference_file *file, const char *dataset)
+{
+    hid_t handle = H5Dopen2(file->handle, dataset, H5P_DEFAULT);
+    if (handle < 0) {
+        return false;
+    }
+    hid_t type = H5Dget_type(handle);
+    bool is_double = H5Tget_class(type) != H5T_FLOAT || H5Tget_size(type) >= sizeof(double);
+    H5Tclose(type);
+    H5Dclose(handle);
+    return is_double;
 }
 
 static tt_status open_dataset(const tt_reference_file *file, const char *dataset, hid_t *handle,

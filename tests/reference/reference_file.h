@@ -7,9 +7,11 @@
 #include "core/error.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-enum { TT_REFERENCE_DIMENSIONS = 4, TT_REFERENCE_NAME = 256 };
+/* As many dimensions as HDF5 has. */
+enum { TT_REFERENCE_DIMENSIONS = 32, TT_REFERENCE_NAME = 256 };
 
 /* A list of names or paths. */
 typedef struct {
@@ -36,7 +38,8 @@ void tt_reference_close(tt_reference_file *file);
 /* Groups directly below `group` ("/" for the top); none is an error. */
 tt_status tt_reference_groups(const tt_reference_file *file, const char *group,
                               tt_reference_names *names, tt_error *error);
-/* Every dataset below `group`, at any depth, as a path relative to it; none is an error. */
+/* Every dataset of numbers below `group`, at any depth, as a path relative to it; none is an error.
+ * Others (texts, records) are passed over. */
 tt_status tt_reference_datasets(const tt_reference_file *file, const char *group,
                                 tt_reference_names *names, tt_error *error);
 bool tt_reference_has(const tt_reference_file *file, const char *path);
@@ -51,12 +54,20 @@ tt_status tt_reference_integer(const tt_reference_file *file, const char *object
 tt_status tt_reference_real(const tt_reference_file *file, const char *object,
                             const char *attribute, double *value, tt_error *error);
 
+bool tt_reference_has_attribute(const tt_reference_file *file, const char *object,
+                                const char *attribute);
+/* A text attribute, cut to `size`; empty where there is none. */
+void tt_reference_text(const tt_reference_file *file, const char *object, const char *attribute,
+                       char *value, size_t size);
+
 typedef struct {
     int dimensions; /* 0 for a single number */
     int64_t extent[TT_REFERENCE_DIMENSIONS];
     int64_t count; /* product of the extents */
 } tt_reference_shape;
 
+/* Whether the dataset's numbers are stored with the digits of a double, or as integers. */
+bool tt_reference_is_double(const tt_reference_file *file, const char *dataset);
 tt_status tt_reference_shape_of(const tt_reference_file *file, const char *dataset,
                                 tt_reference_shape *shape, tt_error *error);
 

@@ -107,7 +107,8 @@ static double statistic(const tt_model *model, int place)
 
 double tt_run_masked_loss(const tt_model *model, const tt_run_batch *batch)
 {
-    return statistic(model, TT_MASKED_LOSS) / (double)batch->inputs.masked_count;
+    int64_t count = batch->inputs.masked_count;
+    return statistic(model, TT_MASKED_LOSS) / (double)(count > 0 ? count : 1);
 }
 
 double tt_run_sentence_loss(const tt_model *model, const tt_run_batch *batch)

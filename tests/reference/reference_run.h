@@ -21,7 +21,7 @@ void tt_run_batch_free(tt_run_batch *batch);
 void tt_run_step(tt_model *model, const tt_run_batch *batch);
 void tt_run_forward(tt_model *model, const tt_run_batch *batch);
 
-/* The mean losses of the last step, from the model's statistics. */
+/* The mean losses of the last step, from the model's statistics; 0 without masked positions. */
 double tt_run_masked_loss(const tt_model *model, const tt_run_batch *batch);
 double tt_run_sentence_loss(const tt_model *model, const tt_run_batch *batch);
 

@@ -11,17 +11,33 @@
 
 void tt_suite_succeed(tt_status status, const tt_error *error);
 
-/* Calls `run` on every matching file; it returns how many groups it compared. Prints the number in
- * all. No file is a failure. */
-void tt_suite_files(const char *pattern, int (*run)(const tt_reference_file *file));
-/* Calls `compare` on every group of the file with all its datasets; false is a failure. */
-int tt_suite_groups(const tt_reference_file *file,
-                    bool (*compare)(const tt_reference_file *file, const char *group,
-                                    tt_double_tensors *data));
+/* What was compared, and how much of it did not agree. */
+typedef struct {
+    int compared, failed;
+} tt_suite_count;
+
+/* Calls `run` on every matching file, those after a difference too. Prints how many groups there
+ * were in all and fails when one differs. No file is a failure. */
+void tt_suite_files(const char *pattern, tt_suite_count (*run)(const tt_reference_file *file));
+/* Calls `compare` on every group of the file that has the dataset `mark`, with all its datasets;
+ * false: it differs. A group without it is of another kind and passed over; no other is a failure.
+ */
+tt_suite_count tt_suite_groups(const tt_reference_file *file, const char *mark,
+                               bool (*compare)(const tt_reference_file *file, const char *group,
+                                               tt_double_tensors *data));
 
 int64_t tt_suite_integer(const tt_reference_file *file, const char *object, const char *attribute);
 double tt_suite_real(const tt_reference_file *file, const char *object, const char *attribute);
-/* The group's attributes and cores, with its own bounds checked. */
+/* Whether the text attribute of the file names the GELU by tanh; the exact one otherwise. */
+bool tt_suite_gelu_is_tanh(const tt_reference_file *file, const char *attribute);
+/* A threshold as the product takes it, which compares floats: the largest float that is not above
+ * it, so that floats lie to the same side. */
+float tt_suite_threshold(double threshold);
+/* What counts as zero where a file has no threshold. */
+#define TT_SUITE_THRESHOLD 1e-2
+
+/* The group's attributes, cores and diagonals, with its own bounds checked; a tensor-train matrix
+ * may have none of the latter. */
 tt_double_train tt_suite_train(const tt_reference_file *file, const char *group,
                                const tt_double_tensors *data);
 tt_double_train_matrix tt_suite_train_matrix(const tt_reference_file *file, const char *group,

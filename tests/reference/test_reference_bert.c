@@ -25,7 +25,7 @@ static tt_configuration read_configuration(const tt_reference_file *file)
         .intermediate_size = tt_suite_integer(file, "/", "intermediate_size"),
         .max_positions = tt_suite_integer(file, "/", "max_position_embeddings"),
         .segment_types = tt_suite_integer(file, "/", "type_vocab_size"),
-        .gelu = TT_GELU_ERF,
+        .gelu = tt_suite_gelu_is_tanh(file, "hidden_act") ? TT_GELU_TANH : TT_GELU_ERF,
         .layer_norm_epsilon = (float)tt_suite_real(file, "/", "layer_norm_eps"),
         .initializer_range = 0.02f,
         .next_sentence = true,
@@ -33,14 +33,29 @@ static tt_configuration read_configuration(const tt_reference_file *file)
     };
 }
 
-static void compare_loss(tt_reference_check *check, const tt_reference_file *file,
-                         const char *dataset, double found)
+static double read_loss(const tt_reference_file *file, const char *dataset)
 {
     tt_error error;
-    double *expected;
-    tt_suite_succeed(tt_reference_doubles(file, dataset, 1, &expected, &error), &error);
-    tt_reference_check_loss(check, dataset, *expected, found);
-    free(expected);
+    double *read;
+    tt_suite_succeed(tt_reference_doubles(file, dataset, 1, &read, &error), &error);
+    double loss = *read;
+    free(read);
+    return loss;
+}
+
+/* In bf16 the model's loss is what is held to a bound; of its parts, one may be a mean over a few
+ * sequences that a sure model says next to nothing about. */
+static void compare_losses(tt_reference_check *check, const tt_reference_file *file, double masked,
+                           double sentence)
+{
+    bool exact = test_device_precision() == TEST_F32;
+    double whole = read_loss(file, "loss");
+    double masked_lm = read_loss(file, "masked_lm_loss");
+    double next_sentence = read_loss(file, "next_sentence_loss");
+    tt_reference_check_loss(check, "masked_lm_loss", masked_lm, masked, exact ? masked_lm : whole);
+    tt_reference_check_loss(check, "next_sentence_loss", next_sentence, sentence,
+                            exact ? next_sentence : whole);
+    tt_reference_check_loss(check, "loss", whole, masked + sentence, whole);
 }
 
 /* Compares and frees `found`. */
@@ -66,14 +81,10 @@ static void compare_results(tt_model *model, const tt_run_batch *run, const tt_r
     compare_logits(check, file, "seq_relationship_logits", tt_run_sentence_logits(model, run, pair),
                    inputs->batch.batch * model->sentence.classes);
     tt_run_step(model, run);
-    double masked = tt_run_masked_loss(model, run);
-    double sentence = tt_run_sentence_loss(model, run);
-    compare_loss(check, file, "masked_lm_loss", masked);
-    compare_loss(check, file, "next_sentence_loss", sentence);
-    compare_loss(check, file, "loss", masked + sentence);
+    compare_losses(check, file, tt_run_masked_loss(model, run), tt_run_sentence_loss(model, run));
 }
 
-static int compare_file(const tt_reference_file *file)
+static tt_suite_count compare_file(const tt_reference_file *file)
 {
     tt_error error;
     tt_model model;
@@ -110,8 +121,7 @@ static int compare_file(const tt_reference_file *file)
     tt_double_tensors_free(&parameters);
     tt_double_tensors_free(&gradients);
     tt_device_destroy(&device);
-    assert_true(tt_reference_check_finish(&check));
-    return 1;
+    return (tt_suite_count){.compared = 1, .failed = !tt_reference_check_finish(&check)};
 }
 
 static void test_bert(void **state)

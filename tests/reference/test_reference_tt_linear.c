@@ -53,7 +53,7 @@ static void make(linear_case *linear, const tt_double_train *train, const tt_dou
     form.shape.ranks[train->order] = train->ranks[train->order];
     linear->device = tt_suite_device();
     tt_parameters_init(&linear->parameters, linear->device);
-    tt_train_set_init(&linear->trains, &linear->parameters, (float)train->threshold);
+    tt_train_set_init(&linear->trains, &linear->parameters, tt_suite_threshold(train->threshold));
     tt_suite_succeed(tt_linear_add(&linear->linear, "map", tt_double_train_inputs(train),
                                    tt_double_train_outputs(train), &form, NULL, &linear->parameters,
                                    &linear->trains, &error),
@@ -137,9 +137,9 @@ static bool compare_linear(const tt_reference_file *file, const char *group,
     return tt_reference_check_finish(&comparison.check);
 }
 
-static int compare_file(const tt_reference_file *file)
+static tt_suite_count compare_file(const tt_reference_file *file)
 {
-    return tt_suite_groups(file, compare_linear);
+    return tt_suite_groups(file, "core_1", compare_linear);
 }
 
 static void test_tt_linear(void **state)

@@ -1,6 +1,6 @@
 /* The product's lookup in a tensor-train matrix against every group of ttm_embedding*.h5: rows of
- * ids that repeat, and the gradients of the cores. The files have no diagonals; the product's
- * are 1. */
+ * ids that repeat, and the gradients of the cores. Where a file has no diagonals the product's are
+ * 1. */
 #include "core/tensor_train_matrix.h"
 #include "tests/reference/reference_suite.h"
 
@@ -54,6 +54,12 @@ static void set_cores(lookup *lookup, const tt_double_tensors *data)
         const tt_double_tensor *core = tt_double_tensors_get(data, "core_%d", k);
         snprintf(name, sizeof(name), "table.core_%d", k);
         tt_suite_set_parameter(&lookup->parameters, name, core->values, core->shape.count);
+        const tt_double_tensor *diagonal = tt_double_tensors_find(data, "rank_diagonal_%d", k);
+        if (diagonal != NULL) {
+            snprintf(name, sizeof(name), "table.rank_diagonal_%d", k);
+            tt_suite_set_parameter(&lookup->parameters, name, diagonal->values,
+                                   diagonal->shape.count);
+        }
     }
 }
 
@@ -89,7 +95,7 @@ static void make(lookup *lookup, const tt_double_train_matrix *file, int64_t voc
         shape.columns[k] = k < file->order ? file->columns[k] : 0;
     }
     tt_parameters_init(&lookup->parameters, device);
-    tt_train_set_init(&lookup->trains, &lookup->parameters, 1e-2f);
+    tt_train_set_init(&lookup->trains, &lookup->parameters, tt_suite_threshold(file->threshold));
     tt_suite_succeed(tt_train_matrix_add(&lookup->matrix, "table", &shape, vocabulary,
                                          tt_double_train_matrix_width(file), &lookup->trains,
                                          &error),
@@ -148,6 +154,19 @@ static void run(lookup *lookup, tt_matrix rows, tt_matrix d_rows)
     test_device_check(device);
 }
 
+/* `kind`: "core" or "rank_diagonal". */
+static void compare_gradient(const lookup *lookup, const char *kind, int number,
+                             const tt_double_tensors *data, tt_reference_check *check)
+{
+    char name[64];
+    const tt_double_tensor *expected = tt_double_tensors_get(data, "grad_%s_%d", kind, number);
+    snprintf(name, sizeof(name), "table.%s_%d", kind, number);
+    float *found = tt_suite_gradient(&lookup->parameters, name, expected->shape.count);
+    tt_reference_check_gradient(check, expected->name, expected->values, found,
+                                expected->shape.count);
+    free(found);
+}
+
 static bool compare_embedding(const tt_reference_file *file, const char *group,
                               tt_double_tensors *data)
 {
@@ -169,12 +188,10 @@ static bool compare_embedding(const tt_reference_file *file, const char *group,
     tt_reference_check_output(&check, "rows", expected->values, rows, expected->shape.count);
     free(rows);
     for (int k = 1; k <= matrix.order; k++) {
-        char name[64];
-        const tt_double_tensor *core = tt_double_tensors_get(data, "grad_core_%d", k);
-        snprintf(name, sizeof(name), "table.core_%d", k);
-        float *d_core = tt_suite_gradient(&lookup.parameters, name, core->shape.count);
-        tt_reference_check_gradient(&check, core->name, core->values, d_core, core->shape.count);
-        free(d_core);
+        compare_gradient(&lookup, "core", k, data, &check);
+        if (matrix.diagonals[k - 1] != NULL) {
+            compare_gradient(&lookup, "rank_diagonal", k, data, &check);
+        }
     }
     lookup.device->release(lookup.device, found.data);
     lookup.device->release(lookup.device, gradient.data);
@@ -182,9 +199,9 @@ static bool compare_embedding(const tt_reference_file *file, const char *group,
     return tt_reference_check_finish(&check);
 }
 
-static int compare_file(const tt_reference_file *file)
+static tt_suite_count compare_file(const tt_reference_file *file)
 {
-    return tt_suite_groups(file, compare_embedding);
+    return tt_suite_groups(file, "core_1", compare_embedding);
 }
 
 static void test_ttm_embedding(void **state)

@@ -192,8 +192,10 @@ static void compare(const tt_configuration *configuration, const tt_double_batch
     double sentence = tt_run_sentence_loss(&model, &run);
     tt_reference_check check;
     tt_suite_begin_model(&check, name);
-    tt_reference_check_loss(&check, "masked loss", result.masked_lm_loss, masked);
-    tt_reference_check_loss(&check, "sentence loss", result.next_sentence_loss, sentence);
+    tt_reference_check_loss(&check, "masked loss", result.masked_lm_loss, masked,
+                            result.masked_lm_loss);
+    tt_reference_check_loss(&check, "sentence loss", result.next_sentence_loss, sentence,
+                            result.next_sentence_loss);
     /* What is expected lies in the tensors' gradients; the comparison reads values. */
     for (int i = 0; i < tensors.count; i++) {
         double *values = tensors.items[i]->values;
