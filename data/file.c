@@ -174,12 +174,23 @@ tt_status tt_file_check(const tt_file_output *output, tt_error *error)
                : TT_OK;
 }
 
+/* Why an earlier write failed is forgotten by now; one more fails for the same reason. */
+static void write_in_vain(FILE *stream)
+{
+    clearerr(stream);
+    fputc('\n', stream);
+    fflush(stream);
+}
+
 /* Devices and pipes refuse to be synced. */
 static bool flush_output(const tt_file_output *output)
 {
     FILE *stream = output->stream;
-    return !ferror(stream) && fflush(stream) == 0 &&
-           (output->temporary == NULL || fsync(fileno(stream)) == 0);
+    if (ferror(stream)) {
+        write_in_vain(stream);
+        return false;
+    }
+    return fflush(stream) == 0 && (output->temporary == NULL || fsync(fileno(stream)) == 0);
 }
 
 tt_status tt_file_commit(tt_file_output **output, tt_error *error)

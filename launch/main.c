@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -54,6 +55,8 @@ static int check_output(int exit_status)
 int main(int argc, char **argv)
 {
     open_standard_streams();
+    /* A file that may not grow any more is told by the write that fails. */
+    signal(SIGXFSZ, SIG_IGN);
     const tt_command_group program = {
         .name = "ttrain",
         .purpose = "Pre-trains BERT-style encoders whose large weights are tensor trains.",

@@ -220,12 +220,14 @@ static tt_status find_initial(const char *path, char found[TT_CHECKPOINT_PATH], 
     return tt_checkpoint_verify(found, error);
 }
 
-/* Rank 0 looks. */
+/* Rank 0 looks. A check is about how the run would begin, whatever its folder holds. */
 static tt_status choose_start(const tt_trainer *trainer, const pretrain_options *options,
                               run_start *start, tt_error *error)
 {
-    TT_TRY(check_output(trainer, options->resume, error));
-    TT_TRY(choose_checkpoint(trainer, options, start->path, error));
+    if (!options->check_only) {
+        TT_TRY(check_output(trainer, options->resume, error));
+        TT_TRY(choose_checkpoint(trainer, options, start->path, error));
+    }
     start->resumes = start->path[0] != '\0';
     if (!start->resumes && trainer->run->recipe.initialize[0]) {
         tt_status status = find_initial(trainer->run->recipe.initialize, start->path, error);
@@ -309,7 +311,7 @@ static tt_status set_up(tt_trainer *trainer, char **arguments, int count,
 {
     tt_run *run = trainer->run;
     const tt_world *world = &run->world;
-    bool writes = world->rank == 0 && !options->check_only;
+    bool first = world->rank == 0;
     char hosts[1024];
     run_start start = {.resumes = false};
     TT_TRY(tt_run_read_recipe(run, arguments[0], arguments + 1, count - 1, error));
@@ -319,21 +321,21 @@ static tt_status set_up(tt_trainer *trainer, char **arguments, int count,
     TT_TRY(tt_run_connect(run, error));
     join_path(trainer->checkpoints, run->recipe.output, "checkpoints");
     join_path(trainer->metrics_path, run->recipe.output, "metrics.jsonl");
-    tt_status status = writes ? choose_start(trainer, options, &start, error) : TT_OK;
+    tt_status status = first ? choose_start(trainer, options, &start, error) : TT_OK;
     TT_TRY(tt_world_share(world, status, error));
     TT_TRY(tt_run_take_shapes(run, start.path, error));
     TT_TRY(tt_world_agree(world, build(trainer, &start, error), error));
     TT_TRY(tt_world_same(world, "the number of parameters", (uint64_t)run->model.parameters.total,
                          error));
-    status = writes ? read_start(trainer, options, &start, error) : TT_OK;
+    status = first ? read_start(trainer, options, &start, error) : TT_OK;
     TT_TRY(tt_world_share(world, status, error));
     share_state(trainer);
     TT_TRY(tt_trainer_check_shards(trainer, error));
     TT_TRY(tt_world_hosts(world, hosts, sizeof hosts, error));
-    if (world->rank == 0) {
+    if (first) {
         announce_run(trainer, hosts);
     }
-    status = writes ? open_output(trainer, error) : TT_OK;
+    status = first && !options->check_only ? open_output(trainer, error) : TT_OK;
     return tt_world_share(world, status, error);
 }
 
@@ -406,7 +408,8 @@ static int run_command(const training_command *kind, int argc, char **argv)
         {.name = "check",
          .kind = TT_OPTION_FLAG,
          .target = &options.check_only,
-         .help = "check recipe, tokenizer, model and shards, print their sizes, and end"},
+         .help = "check recipe, tokenizer, model, first weights and shards, print their sizes, and "
+                 "end"},
     };
     const tt_command command = {.name = kind->name,
                                 .arguments = "RECIPE [KEY=VALUE...]",
@@ -427,7 +430,6 @@ static int run_command(const training_command *kind, int argc, char **argv)
     tt_error error = {0};
     /* Of both, a signal and a write that failed, the write says more. */
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN);
     tt_status status = tt_stop_signal_watch(&error);
     status = status == TT_OK ? tt_world_join(&run.world, &error) : status;
     status = status == TT_OK ? set_up(&trainer, arguments, count, &options, &error) : status;

@@ -272,6 +272,21 @@ static void test_folder_of_another_run(void **state)
     assert_true(has_checkpoint("used", 4));
 }
 
+/* A check looks at the first weights too, and writes nothing. */
+static void test_first_weights(void **state)
+{
+    (void)state;
+    REFUSED("recipe.yaml", "initialize: none/manifest.json: No such file", "output=run",
+            "initialize=none");
+    REFUSED("recipe.yaml", "initialize: none/manifest.json: No such file", "output=run",
+            "initialize=none", "--check");
+    TRAIN(.arguments = {"output=small", "phases.0.steps=2", "phases.1.steps=2"});
+    REFUSED("recipe.yaml", "not this recipe's model: missing bert.encoder.layer.2.", "output=run",
+            "initialize=small/checkpoints", "model.layers=3", "--check");
+    TRAIN(.arguments = {"output=run", "initialize=small/checkpoints", "--check"});
+    expect_nothing_written("run");
+}
+
 static void test_output_that_cannot_be_made(void **state)
 {
     (void)state;
@@ -311,6 +326,7 @@ int main(void)
         cmocka_unit_test(test_recipes),
         cmocka_unit_test(test_recipe_texts),
         cmocka_unit_test(test_folder_of_another_run),
+        cmocka_unit_test(test_first_weights),
         cmocka_unit_test(test_output_that_cannot_be_made),
         cmocka_unit_test(test_usage),
     };

@@ -246,6 +246,23 @@ static void test_table_of_runs_of_one_name(void **state)
     json_decref(report);
 }
 
+/* A report that finds no room is a failure with a reason, and leaves nothing behind. */
+static void test_report_without_room(void **state)
+{
+    (void)state;
+    const char *folder = make_run("no_room", "{\"step\": 1, \"loss\": 2}\n");
+    char command[2048];
+    snprintf(command, sizeof command, "ulimit -f 1; '%s' report %s 2>%s >/dev/null", TTRAIN_PROGRAM,
+             folder, scratch_path("stderr"));
+    int ended = system(command); /* NOLINT(cert-env33-c): of this test's own words */
+    assert_int_equal(WEXITSTATUS(ended), TT_EXIT_FAILED);
+    free(errors);
+    errors = scratch_read(scratch_path("stderr"), NULL);
+    expect_one_line("report.html: File too large");
+    snprintf(command, sizeof command, "test $(ls %s | wc -l) = 1", folder);
+    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): of this test's own words */
+}
+
 /* --- scripts --- */
 
 /* Exit status, and the first line of what it says. */
@@ -297,6 +314,7 @@ int main(void)
         cmocka_unit_test(test_settings_far_to_the_right),
         cmocka_unit_test(test_table_of_what_does_not_fit),
         cmocka_unit_test(test_table_of_runs_of_one_name),
+        cmocka_unit_test(test_report_without_room),
         cmocka_unit_test(test_gpu_check_words),
     };
     return cmocka_run_group_tests(tests, scratch_setup, teardown);
