@@ -38,17 +38,18 @@ static int number_of(drawing *drawing, const char *name)
     return drawing->name_count++;
 }
 
-/* The text that most records of a stretch have; -1 where none has any. */
-static int commonest(const tt_report_run *run, int text, double low, double high, int64_t *at)
+enum { NO_TEXT = -1, NO_RECORD = -2 };
+
+/* The text that most of the records from *at to step `high` have; moves *at past them. */
+static int commonest(const tt_report_run *run, int text, double high, int64_t *at)
 {
-    int counts[TT_REPORT_NAMES] = {0}, best = -1;
-    while (*at < run->record_count && run->records[*at].step <= high) {
+    int counts[TT_REPORT_NAMES + 1] = {0}, best = NO_RECORD;
+    for (; *at < run->record_count && run->records[*at].step <= high; (*at)++) {
         int name = run->records[*at].texts[text];
-        if (name >= 0 && run->records[*at].step > low) {
-            counts[name]++;
-            best = best < 0 || counts[name] > counts[best] ? name : best;
+        counts[name - NO_TEXT]++;
+        if (best == NO_RECORD || counts[name - NO_TEXT] > counts[best - NO_TEXT]) {
+            best = name;
         }
-        (*at)++;
     }
     return best;
 }
@@ -70,12 +71,11 @@ static void put_bar(drawing *drawing, const char *name, double low, double high)
     }
 }
 
-/* Stretches without a record go on with what was before. */
+/* A record stands for the steps since the one before it. */
 static void put_row(drawing *drawing, const tt_report_run *run, int text, int number, int count)
 {
-    double span = (drawing->x.high - drawing->x.low) / STRETCHES, begun = drawing->x.low;
-    double end = run->records[run->record_count - 1].step;
-    int present = -1;
+    double begun = drawing->x.low, end = run->records[run->record_count - 1].step;
+    int present = NO_TEXT;
     int64_t at = 0;
     fprintf(drawing->out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">", LEFT - 8,
             drawing->y + BAR / 2.0 + 4);
@@ -83,18 +83,20 @@ static void put_row(drawing *drawing, const tt_report_run *run, int text, int nu
         fprintf(drawing->out, "%c ", 'A' + number);
     }
     fprintf(drawing->out, "%s</text>", texts[text]);
-    for (int i = 0; i < STRETCHES && begun < end; i++) {
-        double low = drawing->x.low + i * span, high = low + span;
-        int name = commonest(run, text, i == 0 ? low - 1 : low, high, &at);
-        if (name >= 0 && name != present) {
-            if (present >= 0) {
-                put_bar(drawing, run->names[text][present], begun, low);
-            }
-            present = name;
-            begun = low;
+    for (int i = 1; i <= STRETCHES; i++) {
+        double high = drawing->x.low + i * (drawing->x.high - drawing->x.low) / STRETCHES;
+        double before = at > 0 ? run->records[at - 1].step : drawing->x.low;
+        int name = commonest(run, text, i < STRETCHES ? high : drawing->x.high, &at);
+        if (name == NO_RECORD || name == present) {
+            continue;
         }
+        if (present != NO_TEXT) {
+            put_bar(drawing, run->names[text][present], begun, before);
+        }
+        present = name;
+        begun = before;
     }
-    if (present >= 0) {
+    if (present != NO_TEXT) {
         put_bar(drawing, run->names[text][present], begun, fmax(begun, end));
     }
     drawing->y += BAR + GAP;

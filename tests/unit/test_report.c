@@ -503,6 +503,29 @@ static void test_page_of_many_runs(void **state)
     free(check);
 }
 
+/* Of 40 steps, on 758 wide from 178: a stage is the stretch of its steps, whatever is logged. */
+static void test_bars_of_stages(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"step\": 0, \"compaction\": {\"ranks\": {\"x\": [1, 2, 1]}}}\n"
+                               "{\"step\": 1, \"loss\": 1, \"stage\": \"first\"}\n"
+                               "{\"step\": 10, \"loss\": 1, \"stage\": \"first\"}\n"
+                               "{\"step\": 20, \"loss\": 1, \"stage\": null}\n"
+                               "{\"step\": 30, \"loss\": 1, \"stage\": \"second\"}\n"
+                               "{\"step\": 40, \"loss\": 1, \"stage\": null}\n";
+    tt_report_run *run = malloc(sizeof *run);
+    page_check *check = malloc(sizeof *check);
+    tt_error error;
+    expect_success(read_text(text, run, &error), &error);
+    char *page = good_page(run, 1, check);
+    expect_part(page, "<rect class=\"bar c0\" x=\"178.0\" y=\"6.0\" width=\"189.5\"");
+    expect_part(page, "<rect class=\"bar c1\" x=\"557.0\" y=\"6.0\" width=\"189.5\"");
+    free(page);
+    tt_report_free(run);
+    free(run);
+    free(check);
+}
+
 /* Nothing but one number; all numbers null; numbers at the ends of what a double holds. */
 static void test_pages_of_odd_runs(void **state)
 {
@@ -594,6 +617,7 @@ int main(void)
         cmocka_unit_test(test_curves),
         cmocka_unit_test(test_settings),
         cmocka_unit_test(test_page_of_a_run),
+        cmocka_unit_test(test_bars_of_stages),
         cmocka_unit_test(test_line_of_a_chart),
         cmocka_unit_test(test_page_of_many_runs),
         cmocka_unit_test(test_pages_of_odd_runs),
