@@ -35,6 +35,21 @@ static void remove_ranks(tt_train_shape *shape)
     }
 }
 
+/* Of a dense map the table can but say that it is removed. */
+static tt_status check_removed(const tt_linear *linear, const tt_train_shape *adapted,
+                               const char *name, tt_error *error)
+{
+    int64_t inputs = tt_train_inputs(adapted), outputs = tt_train_outputs(adapted);
+    if (inputs != linear->inputs || outputs != linear->outputs) {
+        return tt_error_set(
+            error, TT_INVALID_INPUT,
+            "%s: expected a removed map of %lld inputs and %lld outputs, found %lld and %lld", name,
+            (long long)linear->inputs, (long long)linear->outputs, (long long)inputs,
+            (long long)outputs);
+    }
+    return TT_OK;
+}
+
 /* Sets form and shape from what is asked for and what the table has left of it. */
 static tt_status choose_form(tt_linear *linear, const char *name, const tt_linear_form *asked,
                              tt_error *error)
@@ -50,6 +65,7 @@ static tt_status choose_form(tt_linear *linear, const char *name, const tt_linea
         linear->shape = *adapted;
     }
     if (adapted && tt_train_is_removed(adapted)) {
+        TT_TRY(check_removed(linear, adapted, name, error));
         linear->form = TT_REMOVED;
         linear->shape = *adapted;
         remove_ranks(&linear->shape);

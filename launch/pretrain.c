@@ -213,10 +213,12 @@ static tt_status find_initial(const char *path, char found[TT_CHECKPOINT_PATH], 
     join_path(manifest, path, "manifest.json");
     if (tt_checkpoint_newest_step(path) >= 0 && access(manifest, F_OK) != 0) {
         TT_TRY(tt_checkpoint_find_newest(path, found, stderr, error));
+        return found[0]
+                   ? TT_OK
+                   : tt_error_set(error, TT_INVALID_INPUT,
+                                  "%s: expected a whole checkpoint, found damaged ones only", path);
     }
-    if (!found[0]) {
-        snprintf(found, TT_CHECKPOINT_PATH, "%s", path);
-    }
+    snprintf(found, TT_CHECKPOINT_PATH, "%s", path);
     return tt_checkpoint_verify(found, error);
 }
 

@@ -285,6 +285,14 @@ static void test_first_weights(void **state)
             "initialize=small/checkpoints", "model.layers=3", "--check");
     TRAIN(.arguments = {"output=run", "initialize=small/checkpoints", "--check"});
     expect_nothing_written("run");
+    static const char *const states[] = {"small/checkpoints/step_00000002/state.json",
+                                         "small/checkpoints/step_00000004/state.json"};
+    scratch_write(scratch_path(states[0]), "", 0);
+    scratch_write(scratch_path(states[1]), "", 0);
+    REFUSED("recipe.yaml",
+            "initialize: small/checkpoints: expected a whole checkpoint, found "
+            "damaged ones only",
+            "output=run", "initialize=small/checkpoints");
 }
 
 static void test_output_that_cannot_be_made(void **state)

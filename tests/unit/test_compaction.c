@@ -593,6 +593,11 @@ static void test_refusals(void **state)
     shape.shape.ranks[2]--;
     shape.shape.modes[0]++;
     expect_refused(shape, KEY(1) ": the modes of the tensor train differ");
+    /* Of a dense map, too. */
+    tt_layer_shape head = {
+        .name = "cls.seq_relationship",
+        .shape = {.order = 2, .input_order = 1, .modes = {7, 2}, .ranks = {1, 0, 1}}};
+    expect_refused(head, "cls.seq_relationship: expected a removed map of ");
 }
 
 int main(void)
