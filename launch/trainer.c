@@ -47,11 +47,12 @@ static void announce_phase(const tt_trainer *trainer)
     fprintf(
         stderr,
         "phase %s: %lld steps of %lld sequences of %lld tokens (%d rank%s x %lld micro-batch%s of "
-        "%lld), %lld sequences in %d shard%s (%s%s, fingerprint %016llx), %.2f epochs\n",
+        "%lld), %lld sequences in %d %s%s (%s%s, fingerprint %016llx), %.2f epochs\n",
         phase->name, (long long)phase->steps, (long long)phase->global_batch,
         (long long)phase->sequence_length, run->world.size, run->world.size > 1 ? "s" : "",
         (long long)step->inputs.micro_batches, step->inputs.micro_batches > 1 ? "es" : "",
         (long long)step->inputs.sizes.micro_batch, (long long)rows, trainer->train_paths.count,
+        run->recipe.task.kind == TT_TASK_NONE ? "shard" : "file",
         trainer->train_paths.count > 1 ? "s" : "", trainer->train_paths.items[0],
         trainer->train_paths.count > 1 ? ", ..." : "",
         (unsigned long long)trainer->state.data_fingerprint,

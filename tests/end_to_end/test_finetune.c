@@ -62,6 +62,21 @@ static double number_in(const char *text, const char *key)
     return strtod(at + strlen(name), NULL);
 }
 
+/* A task has files, where pre-training has shards. */
+static void test_what_it_says(void **state)
+{
+    (void)state;
+    training_end end = run_training(
+        &(training){.command = "finetune",
+                    .recipe = "task.yaml",
+                    .arguments = {"output=said", "phases.0.steps=2", "validation.interval=0"}});
+    assert_int_equal(end.status, 0);
+    if (strstr(end.log, "4000 sequences in 1 file (") == NULL) {
+        fail_msg("no number of files in:\n%s", end_of(end.log));
+    }
+    free(end.log);
+}
+
 /* A third of all rows have each class; whoever does not compare the sentences stays there. */
 static void test_it_learns(void **state)
 {
@@ -226,6 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_it_learns),
+        cmocka_unit_test(test_what_it_says),
         cmocka_unit_test(test_tensor_trains_learn),
         cmocka_unit_test(test_the_table_counts_what_is_left),
         cmocka_unit_test(test_resuming_is_exact),
