@@ -113,7 +113,6 @@ say "pre-training on two ranks, sequence length 64, then 128"
 train
 say "what came of it (again at any time: build/cpu/ttrain inspect $output/run)"
 "$program" inspect "$output/run"
-echo
 say "the same as a page, to be opened in a browser"
 "$program" report "$output/run"
 echo
