@@ -6,7 +6,7 @@
 
 typedef struct tt_reference_pending {
     char name[192];
-    double difference, norm;
+    double difference, norm, least;
 } tt_reference_pending;
 
 typedef struct {
@@ -63,6 +63,7 @@ static void defer(tt_reference_check *check, const char *name, distance distance
     snprintf(last->name, sizeof(last->name), "%s", name);
     last->difference = distance.difference;
     last->norm = distance.norm;
+    last->least = check->least;
     check->gradient_squares += distance.norm * distance.norm;
     check->difference_squares += distance.difference * distance.difference;
 }
@@ -71,14 +72,14 @@ void tt_reference_check_output(tt_reference_check *check, const char *name, cons
                                const float *found, int64_t count)
 {
     distance distance = measure(expected, found, NULL, count);
-    judge(check, name, distance.difference, distance.norm, check->tolerance);
+    judge(check, name, distance.difference, fmax(distance.norm, check->least), check->tolerance);
 }
 
 void tt_reference_check_output_double(tt_reference_check *check, const char *name,
                                       const double *expected, const double *found, int64_t count)
 {
     distance distance = measure(expected, NULL, found, count);
-    judge(check, name, distance.difference, distance.norm, check->tolerance);
+    judge(check, name, distance.difference, fmax(distance.norm, check->least), check->tolerance);
 }
 
 void tt_reference_check_loss(tt_reference_check *check, const char *name, double expected,
@@ -107,8 +108,8 @@ bool tt_reference_check_finish(tt_reference_check *check)
         bool is_zero = gradient->norm <= TT_REFERENCE_ZERO_GRADIENT * whole;
         double least = is_zero ? TT_REFERENCE_ZERO_FLOOR : 0;
         double floor = fmax(check->gradient_floor, least) * whole;
-        judge(check, gradient->name, gradient->difference, fmax(gradient->norm, floor),
-              check->tolerance);
+        judge(check, gradient->name, gradient->difference,
+              fmax(fmax(gradient->norm, gradient->least), floor), check->tolerance);
     }
     if (check->pending_count > 0) {
         judge(check, "the whole gradient", sqrt(check->difference_squares), whole,

@@ -23,6 +23,8 @@ typedef struct {
     /* What a gradient is measured against at least, as a fraction of the whole gradient's norm:
      * TT_REFERENCE_GRADIENT_FLOOR after begin. */
     double gradient_floor;
+    /* What the tensors that follow are measured against at least: 0 after begin. */
+    double least;
     double gradient_squares;   /* of the whole gradient, as expected */
     double difference_squares; /* and of what was found less that */
     double worst;              /* largest relative difference so far */

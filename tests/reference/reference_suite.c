@@ -173,13 +173,9 @@ tt_device *tt_suite_device(void)
     return test_device(2);
 }
 
-void tt_suite_begin_layer(tt_reference_check *check, const tt_reference_file *file,
-                          const char *group)
+void tt_suite_begin_layer(tt_reference_check *check, const char *group)
 {
     tt_reference_check_begin(check, group, test_device_tolerance());
-    if (test_device_precision() != TEST_F32 && strstr(file->path, "_own.h5") != NULL) {
-        check->gradient_floor = 2e-1;
-    }
 }
 
 void tt_suite_begin_model(tt_reference_check *check, const char *name)

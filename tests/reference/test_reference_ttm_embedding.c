@@ -183,7 +183,7 @@ static bool compare_embedding(const tt_reference_file *file, const char *group,
     run(&lookup, found, gradient);
 
     tt_reference_check check;
-    tt_suite_begin_layer(&check, file, group);
+    tt_suite_begin_layer(&check, group);
     float *rows = tt_suite_copy_out(lookup.device, found);
     tt_reference_check_output(&check, "rows", expected->values, rows, expected->shape.count);
     free(rows);
