@@ -257,9 +257,11 @@ typedef struct {
 } tt_update;
 
 /* The tables of the rank objective (core/rank.h says what it is), all in device memory. A tensor
- * has `order` cores, core_first on, and order - 1 links between them, link_first on. */
+ * has `order` cores, core_first on, and order - 1 links between them, link_first on; it is removed
+ * with the first tensor in `needs` that has lost a link. */
 typedef struct {
     int32_t order, core_first, link_first;
+    int32_t need_count, needs[3];
 } tt_rank_tensor;
 
 typedef struct {

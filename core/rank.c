@@ -55,7 +55,11 @@ static void fill_tensor(const tt_rank_objective *objective, int number, int32_t 
     const tt_parameters *parameters = objective->parameters;
     const tt_train *train = &objective->trains->trains[number];
     const tt_train_shape *shape = &train->shape;
-    tables->tensors[number] = (tt_rank_tensor){shape->order, core_first, link_first};
+    tt_rank_tensor tensor = {shape->order, core_first, link_first, train->need_count, {0}};
+    for (int i = 0; i < train->need_count; i++) {
+        tensor.needs[i] = train->needs[i];
+    }
+    tables->tensors[number] = tensor;
     for (int k = 0; k < shape->order; k++) {
         bool last = k + 1 == shape->order;
         int64_t offset = parameters->items[train->cores[k]].offset;
@@ -204,27 +208,43 @@ static int64_t kept_entries(const tt_rank_objective *objective, tt_parameter_id 
     return kept;
 }
 
-static int64_t train_size(const tt_rank_objective *objective, const tt_train *train,
-                          const float *diagonals)
+/* 0 where a link has no entries left. */
+static int64_t train_size(const tt_rank_objective *objective, int number, const float *diagonals)
 {
+    const tt_train *train = &objective->trains->trains[number];
     const tt_train_shape *shape = &train->shape;
     int64_t size = 0, left = 1;
-    bool removed = false;
+    bool lost = false;
     for (int k = 0; k < shape->order; k++) {
         bool last = k + 1 == shape->order;
         int64_t right = last ? 1 : kept_entries(objective, train->diagonals[k], diagonals);
         size += left * shape->modes[k] * right;
-        removed = removed || right == 0;
+        lost = lost || right == 0;
         left = right;
     }
-    return removed ? 0 : size;
+    return lost ? 0 : size;
+}
+
+/* Without the trains that serve only what is lost. */
+static int64_t size_left(const tt_rank_objective *objective, const float *diagonals)
+{
+    int64_t size = 0;
+    for (int t = 0; t < objective->trains->count; t++) {
+        const tt_train *train = &objective->trains->trains[t];
+        bool needed = true;
+        for (int i = 0; i < train->need_count; i++) {
+            needed = needed && train_size(objective, train->needs[i], diagonals) > 0;
+        }
+        size += needed ? train_size(objective, t, diagonals) : 0;
+    }
+    return size;
 }
 
 int64_t tt_rank_objective_size(const tt_rank_objective *objective)
 {
     const tt_parameters *parameters = objective->parameters;
     int64_t first = parameters->range_start[TT_GROUP_DIAGONALS];
-    int64_t count = parameters->range_start[TT_GROUP_DIAGONALS + 1] - first, size = 0;
+    int64_t count = parameters->range_start[TT_GROUP_DIAGONALS + 1] - first;
     float *diagonals = malloc(tt_floats(count + 1));
     if (!diagonals) {
         return -1;
@@ -233,9 +253,7 @@ int64_t tt_rank_objective_size(const tt_rank_objective *objective)
         objective->device->copy_out(objective->device, diagonals, parameters->values + first,
                                     tt_floats(count));
     }
-    for (int t = 0; t < objective->trains->count; t++) {
-        size += train_size(objective, &objective->trains->trains[t], diagonals);
-    }
+    int64_t size = size_left(objective, diagonals);
     free(diagonals);
     return size;
 }

@@ -9,8 +9,9 @@
  *     mean          p  = mean of the kept entries        (their number has no gradient)
  *     squares       |G|^2 over the core entries that are left
  *
- * A tensor that has lost all entries of a link is removed: it counts nothing in any of them. L is
- * the loss, averaged over the whole step and all ranks. A stage minimises
+ * A tensor that has lost all entries of a link is removed, and so are those that served it alone
+ * (tt_train_set_need): they count nothing in any of them. L is the loss, averaged over the whole
+ * step and all ranks. A stage minimises
  *
  *                paper                                         reference (the official code)
  *     early      L + gamma s^ + beta |G|^2                     L + gamma p + beta |G|^2

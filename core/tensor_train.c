@@ -1,5 +1,6 @@
 #include "core/tensor_train.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,6 +77,13 @@ tt_status tt_train_set_add(tt_train_set *set, const char *name, const tt_train_s
     /* Until plan() numbers the blocks, a.columns says how many neighbours stand before this one. */
     train->a.columns = neighbour < 0 ? 0 : set->trains[neighbour].a.columns + 1;
     return TT_OK;
+}
+
+void tt_train_set_need(tt_train_set *set, int index, int needed)
+{
+    tt_train *train = &set->trains[index];
+    assert(train->need_count < TT_MOST_NEEDS);
+    train->needs[train->need_count++] = needed;
 }
 
 void tt_train_initialize(const tt_train_set *set, int index, float deviation, uint64_t seed)

@@ -22,7 +22,7 @@
 #include "core/ops.h"
 #include "core/parameters.h"
 
-enum { TT_MAX_ORDER = 16 };
+enum { TT_MAX_ORDER = 16, TT_MOST_NEEDS = 3 };
 
 typedef struct {
     int order;                       /* m: number of cores, 2..TT_MAX_ORDER */
@@ -76,6 +76,7 @@ typedef struct {
     tt_train_shape shape;
     tt_parameter_id cores[TT_MAX_ORDER];         /* core k at k - 1 */
     tt_parameter_id diagonals[TT_MAX_ORDER - 1]; /* D_k at k - 1 */
+    int needs[TT_MOST_NEEDS], need_count;        /* see tt_train_set_need */
 
     /* Set by plan. Row r_d of `b` and `b_gradient` is room for the map's bias, so that [U, 1] times
      * the r_d + 1 rows is the map with its bias; the views below have r_d rows. */
@@ -101,6 +102,10 @@ void tt_train_set_init(tt_train_set *set, tt_parameters *parameters, float thres
  * that both A lie side by side in one matrix (Q, K, V). */
 tt_status tt_train_set_add(tt_train_set *set, const char *name, const tt_train_shape *shape,
                            int neighbour, int *index, tt_error *error);
+
+/* Train `index` serves train `needed` alone: with the first such that is removed it goes too, and
+ * counts no more. What `needed` needs has to be named as well. */
+void tt_train_set_need(tt_train_set *set, int index, int needed);
 
 /* Draws the cores so that an entry of the assembled matrix has standard deviation `deviation`, and
  * sets the diagonals to 1. The parameters must be allocated. */

@@ -95,30 +95,39 @@ static void remove_map(tt_compaction *compaction, const tt_linear *map)
     }
 }
 
-/* Where one of two maps in a row is gone, both go. True when they do. */
-static bool remove_both(tt_compaction *compaction, const tt_linear *first, const tt_linear *second,
-                        bool gelu)
+static void find_fold(tt_compaction *compaction, const tt_linear *first, const tt_linear *second,
+                      bool gelu)
 {
-    if (!is_gone(compaction, first) && !is_gone(compaction, second)) {
-        return false;
-    }
-    if (!is_gone(compaction, second)) {
+    if (is_gone(compaction, first) && !is_gone(compaction, second)) {
         compaction->folds[compaction->fold_count++] = (bias_fold){first, second, gelu};
     }
-    remove_map(compaction, first);
-    remove_map(compaction, second);
-    return true;
+}
+
+static bool serves_nothing(const tt_compaction *compaction, const tt_encoder_block *block,
+                           const tt_linear *map)
+{
+    const tt_linear *needs[TT_MOST_NEEDS];
+    int count = tt_block_needs(block, map, needs);
+    bool gone = false;
+    for (int i = 0; i < count; i++) {
+        gone = gone || is_gone(compaction, needs[i]);
+    }
+    return gone;
 }
 
 static void look_at_block(tt_compaction *compaction, const tt_encoder_block *block)
 {
-    if (remove_both(compaction, &block->value, &block->attention_output, false)) {
-        remove_map(compaction, &block->key);
+    bool goes[TT_BLOCK_MAPS];
+    find_fold(compaction, &block->value, &block->attention_output, false);
+    find_fold(compaction, &block->intermediate, &block->output, true);
+    for (int i = 0; i < TT_BLOCK_MAPS; i++) {
+        goes[i] = serves_nothing(compaction, block, tt_block_map(block, i));
     }
-    if (is_gone(compaction, &block->key)) {
-        remove_map(compaction, &block->query);
+    for (int i = 0; i < TT_BLOCK_MAPS; i++) {
+        if (goes[i]) {
+            remove_map(compaction, tt_block_map(block, i));
+        }
     }
-    remove_both(compaction, &block->intermediate, &block->output, true);
 }
 
 /* A train's shape afterwards. */

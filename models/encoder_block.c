@@ -5,6 +5,51 @@
 
 /* --- parameters ------------------------------------------------------------------------------ */
 
+const tt_linear *tt_block_map(const tt_encoder_block *block, int number)
+{
+    const tt_linear *const maps[TT_BLOCK_MAPS] = {&block->query,        &block->key,
+                                                  &block->value,        &block->attention_output,
+                                                  &block->intermediate, &block->output};
+    return maps[number];
+}
+
+int tt_block_needs(const tt_encoder_block *block, const tt_linear *map,
+                   const tt_linear *needs[TT_MOST_NEEDS])
+{
+    const struct {
+        const tt_linear *map, *needs[TT_MOST_NEEDS];
+    } rules[TT_BLOCK_MAPS] = {
+        {&block->query, {&block->key, &block->value, &block->attention_output}},
+        {&block->key, {&block->value, &block->attention_output}},
+        {&block->value, {&block->attention_output}},
+        {&block->attention_output, {&block->value}},
+        {&block->intermediate, {&block->output}},
+        {&block->output, {&block->intermediate}},
+    };
+    int rule = 0, count = 0;
+    while (rules[rule].map != map) {
+        rule++;
+    }
+    for (; count < TT_MOST_NEEDS && rules[rule].needs[count]; count++) {
+        needs[count] = rules[rule].needs[count];
+    }
+    return count;
+}
+
+/* Tells the set which trains go with which. */
+static void list_needs(const tt_encoder *encoder, const tt_encoder_block *block)
+{
+    for (int i = 0; i < TT_BLOCK_MAPS; i++) {
+        const tt_linear *map = tt_block_map(block, i), *needs[TT_MOST_NEEDS];
+        int count = tt_block_needs(block, map, needs);
+        for (int n = 0; n < count && map->form == TT_TENSOR_TRAIN; n++) {
+            if (needs[n]->form == TT_TENSOR_TRAIN) {
+                tt_train_set_need(encoder->trains, map->train, needs[n]->train);
+            }
+        }
+    }
+}
+
 tt_status tt_encoder_block_create(tt_encoder *encoder, int layer, tt_error *error)
 {
     tt_encoder_block *block = &encoder->blocks[layer];
@@ -35,6 +80,7 @@ tt_status tt_encoder_block_create(tt_encoder *encoder, int layer, tt_error *erro
                              &maps[list[i].kind], passes_key ? &block->query : list[i].neighbour,
                              encoder->parameters, encoder->trains, error));
     }
+    list_needs(encoder, block);
     snprintf(name, sizeof name, "bert.encoder.layer.%d.attention.output.LayerNorm", layer);
     TT_TRY(tt_norm_add(&block->attention_norm, name, hidden, encoder->parameters, error));
     snprintf(name, sizeof name, "bert.encoder.layer.%d.output.LayerNorm", layer);
@@ -47,12 +93,9 @@ tt_status tt_encoder_block_create(tt_encoder *encoder, int layer, tt_error *erro
 void tt_encoder_block_initialize(tt_encoder *encoder, int layer, uint64_t seed)
 {
     const tt_encoder_block *block = &encoder->blocks[layer];
-    const tt_linear *maps[] = {&block->query,        &block->key,
-                               &block->value,        &block->attention_output,
-                               &block->intermediate, &block->output};
-    for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++) {
-        tt_linear_initialize(maps[i], tt_configuration_deviation(&encoder->configuration, maps[i]),
-                             seed);
+    for (int i = 0; i < TT_BLOCK_MAPS; i++) {
+        const tt_linear *map = tt_block_map(block, i);
+        tt_linear_initialize(map, tt_configuration_deviation(&encoder->configuration, map), seed);
     }
     tt_norm_initialize(&block->attention_norm, encoder->parameters);
     tt_norm_initialize(&block->output_norm, encoder->parameters);

@@ -5,6 +5,8 @@
 
 #include "models/encoder.h"
 
+enum { TT_BLOCK_MAPS = 6 };
+
 /* Offsets in the plan's arena of what a block keeps from forward to backward. */
 typedef struct {
     size_t u_qkv, u_o;   /* tensor trains: [tokens, ranks] */
@@ -58,6 +60,13 @@ typedef struct tt_encoder_plan {
 
 tt_status tt_encoder_block_create(tt_encoder *encoder, int layer, tt_error *error);
 void tt_encoder_block_initialize(tt_encoder *encoder, int layer, uint64_t seed);
+
+/* A block's maps in order: query, key, value, attention output, intermediate, output. */
+const tt_linear *tt_block_map(const tt_encoder_block *block, int number);
+/* Lists the maps that this one serves alone, so that it is removed with any of them, and returns
+ * how many they are. */
+int tt_block_needs(const tt_encoder_block *block, const tt_linear *map,
+                   const tt_linear *needs[TT_MOST_NEEDS]);
 
 /* Whether the last map of a half is removed, so that there is nothing to run but its norm. */
 bool tt_encoder_block_skips(const tt_encoder_block *block, int half);

@@ -74,23 +74,17 @@ tt_status tt_model_create_classification(tt_model *model, tt_device *device,
 
 /* --- maps ------------------------------------------------------------------------------------ */
 
-enum { MAPS_A_BLOCK = 6 };
-
 int tt_model_map_count(const tt_model *model)
 {
-    return MAPS_A_BLOCK * (int)model->configuration.layers + (model->has_masked_lm ? 1 : 0) +
+    return TT_BLOCK_MAPS * (int)model->configuration.layers + (model->has_masked_lm ? 1 : 0) +
            (model->has_sentence ? 2 : 0);
 }
 
 const tt_linear *tt_model_map(const tt_model *model, int number)
 {
-    int in_blocks = MAPS_A_BLOCK * (int)model->configuration.layers;
+    int in_blocks = TT_BLOCK_MAPS * (int)model->configuration.layers;
     if (number < in_blocks) {
-        const tt_encoder_block *block = &model->encoder.blocks[number / MAPS_A_BLOCK];
-        const tt_linear *const maps[MAPS_A_BLOCK] = {&block->query,        &block->key,
-                                                     &block->value,        &block->attention_output,
-                                                     &block->intermediate, &block->output};
-        return maps[number % MAPS_A_BLOCK];
+        return tt_block_map(&model->encoder.blocks[number / TT_BLOCK_MAPS], number % TT_BLOCK_MAPS);
     }
     const tt_linear *const heads[] = {&model->masked_lm.transform, &model->sentence.pooler,
                                       &model->sentence.classifier};
@@ -139,13 +133,13 @@ double tt_model_flops(const tt_model *model, int64_t sequences, int64_t sequence
 {
     const tt_configuration *configuration = &model->configuration;
     double flops = tt_configuration_flops(configuration, sequences, sequence_length, predictions);
-    int in_blocks = MAPS_A_BLOCK * (int)configuration->layers;
+    int in_blocks = TT_BLOCK_MAPS * (int)configuration->layers;
     for (int i = 0; i < tt_model_map_count(model); i++) {
-        static const tt_map_kind kinds[MAPS_A_BLOCK] = {TT_MAP_ATTENTION,    TT_MAP_ATTENTION,
-                                                        TT_MAP_ATTENTION,    TT_MAP_ATTENTION,
-                                                        TT_MAP_INTERMEDIATE, TT_MAP_OUTPUT};
+        static const tt_map_kind kinds[TT_BLOCK_MAPS] = {TT_MAP_ATTENTION,    TT_MAP_ATTENTION,
+                                                         TT_MAP_ATTENTION,    TT_MAP_ATTENTION,
+                                                         TT_MAP_INTERMEDIATE, TT_MAP_OUTPUT};
         const tt_linear *map = tt_model_map(model, i);
-        tt_map_kind kind = i < in_blocks                        ? kinds[i % MAPS_A_BLOCK]
+        tt_map_kind kind = i < in_blocks                        ? kinds[i % TT_BLOCK_MAPS]
                            : map == &model->masked_lm.transform ? TT_MAP_TRANSFORM
                                                                 : TT_MAP_POOLER;
         const tt_linear_form *form = &configuration->maps[kind];
@@ -157,7 +151,7 @@ double tt_model_flops(const tt_model *model, int64_t sequences, int64_t sequence
                                                : (double)sequence_length;
         double asked = (double)form->shape.ranks[form->shape.input_order] *
                        (double)(map->inputs + map->outputs);
-        bool skips = map->form == TT_REMOVED && i < in_blocks && i % MAPS_A_BLOCK == 3;
+        bool skips = map->form == TT_REMOVED && i < in_blocks && i % TT_BLOCK_MAPS == 3;
         asked += skips ? 2.0 * (double)sequence_length * (double)map->inputs : 0.0;
         flops -= 6.0 * (double)sequences * rows * (asked - work_of(map));
     }

@@ -31,7 +31,7 @@ static tt_link_sums tt_sum_link(const tt_rank_link *link, float threshold)
     return sums;
 }
 
-static bool tt_is_removed(const tt_rank_tensor *tensor, const tt_link_sums *sums)
+static bool tt_lost_link(const tt_rank_tensor *tensor, const tt_link_sums *sums)
 {
     for (int32_t k = 0; k + 1 < tensor->order; k++) {
         if (sums[tensor->link_first + k].count == 0.0) {
@@ -41,11 +41,21 @@ static bool tt_is_removed(const tt_rank_tensor *tensor, const tt_link_sums *sums
     return false;
 }
 
+static bool tt_is_removed(const tt_rank_terms *terms, const tt_rank_tensor *tensor,
+                          const tt_link_sums *sums)
+{
+    bool removed = tt_lost_link(tensor, sums);
+    for (int32_t i = 0; i < tensor->need_count && !removed; i++) {
+        removed = tt_lost_link(&terms->tensors[tensor->needs[i]], sums);
+    }
+    return removed;
+}
+
 /* Sum of |D_{k-1}| n_k |D_k| over the cores, |D| being the count or the sum of kept entries. */
 static double tt_tensor_size(const tt_rank_terms *terms, const tt_rank_tensor *tensor,
                              const tt_link_sums *sums, bool relaxed)
 {
-    if (tt_is_removed(tensor, sums)) {
+    if (tt_is_removed(terms, tensor, sums)) {
         return 0.0;
     }
     double size = 0.0, left = 1.0;
@@ -77,15 +87,19 @@ static bool tt_prune_entry(const tt_rank_terms *terms, const tt_rank_entry *entr
     const tt_rank_tensor *tensor = &terms->tensors[link->tensor];
     tt_link_sums *link_sums = &sums[entry->link];
     double before = tt_tensor_size(terms, tensor, sums, false);
-    if (link_sums->count == 1.0 && *size - before < terms->settings->target) {
+    link_sums->count -= 1.0;
+    bool last = link_sums->count == 0.0;
+    double after = last ? tt_whole_size(terms, sums, false)
+                        : *size + tt_tensor_size(terms, tensor, sums, false) - before;
+    if (last && after < terms->settings->target) {
+        link_sums->count = 1.0;
         return false;
     }
     link_sums->sum -= link->values[entry->place];
-    link_sums->count -= 1.0;
     link_sums->held = 0;
     link->values[entry->place] = 0.0f;
     link->first_moment[entry->place] = link->second_moment[entry->place] = 0.0f;
-    *size += tt_tensor_size(terms, tensor, sums, false) - before;
+    *size = after;
     return true;
 }
 
@@ -100,7 +114,7 @@ static int32_t tt_prune_to_target(const tt_rank_terms *terms, tt_link_sums *sums
         const tt_rank_link *link = &terms->links[entry->link];
         float value = link->values[entry->place];
         bool held = value > terms->threshold && value <= least && sums[entry->link].held > 0;
-        if (held && !tt_is_removed(&terms->tensors[link->tensor], sums)) {
+        if (held && !tt_is_removed(terms, &terms->tensors[link->tensor], sums)) {
             pruned += tt_prune_entry(terms, entry, sums, &size);
         }
     }
@@ -155,7 +169,7 @@ static void tt_link_gradients(const tt_rank_terms *terms, tt_link_sums *sums, do
         const tt_rank_core *core = &terms->cores[tensor->core_first + k];
         double slope = (left * (double)core[0].mode + (double)core[1].mode * right);
         slope = settings->of_the_mean ? 1.0 / entries : slope / settings->unit;
-        sums[l].gradient = tt_is_removed(tensor, sums) ? 0.0 : factor * slope;
+        sums[l].gradient = tt_is_removed(terms, tensor, sums) ? 0.0 : factor * slope;
     }
 }
 
@@ -228,7 +242,7 @@ static void tt_add_to_cores(tt_device *device, const tt_rank_terms *terms, const
 #pragma omp parallel for num_threads(tt_cpu_team(device, terms->gradient_count)) schedule(dynamic)
     for (int c = 0; c < terms->core_count; c++) {
         const tt_rank_core *core = &terms->cores[c];
-        if (!tt_is_removed(&terms->tensors[core->tensor], sums)) {
+        if (!tt_is_removed(terms, &terms->tensors[core->tensor], sums)) {
             tt_add_to_core(terms, core);
         }
     }
@@ -248,7 +262,7 @@ void tt_cpu_rank_objective(tt_device *device, const tt_rank_terms *terms)
     int32_t pruned = stops && held > 0 && isfinite(loss) ? tt_prune_to_target(terms, sums) : 0;
     double sum = 0.0, entries = 0.0;
     for (int l = 0; l < terms->link_count; l++) {
-        bool counts = !tt_is_removed(&terms->tensors[terms->links[l].tensor], sums);
+        bool counts = !tt_is_removed(terms, &terms->tensors[terms->links[l].tensor], sums);
         sum += counts ? sums[l].sum : 0.0;
         entries += counts ? sums[l].count : 0.0;
     }

@@ -69,22 +69,34 @@ __global__ void __launch_bounds__(TT_LINK_THREADS)
     }
 }
 
-static __device__ __forceinline__ bool tt_is_removed(const tt_rank_tensor &tensor,
-                                                     const tt_rank_sums *sums)
+static __device__ __forceinline__ bool tt_lost_link(const tt_rank_tensor &tensor,
+                                                    const tt_rank_sums *sums)
 {
-    bool removed = false;
+    bool lost = false;
     for (int k = 0; k + 1 < tensor.order; k++) {
-        removed = removed || sums[tensor.link_first + k].count == 0.0;
+        lost = lost || sums[tensor.link_first + k].count == 0.0;
+    }
+    return lost;
+}
+
+static __device__ __forceinline__ bool
+tt_is_removed(const tt_rank_tensor *tensors, const tt_rank_tensor &tensor, const tt_rank_sums *sums)
+{
+    bool removed = tt_lost_link(tensor, sums);
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+        removed =
+            removed || (i < tensor.need_count && tt_lost_link(tensors[tensor.needs[i]], sums));
     }
     return removed;
 }
 
 /* Sum of |D_{k-1}| n_k |D_k| over the cores, |D| being the count or the sum of kept entries. */
-static __device__ __forceinline__ double tt_tensor_size(const tt_rank_core *cores,
+static __device__ __forceinline__ double tt_tensor_size(const tt_rank_terms &terms,
                                                         const tt_rank_tensor &tensor,
                                                         const tt_rank_sums *sums, bool relaxed)
 {
-    if (tt_is_removed(tensor, sums)) {
+    if (tt_is_removed(terms.tensors, tensor, sums)) {
         return 0.0;
     }
     double size = 0.0, left = 1.0;
@@ -94,7 +106,7 @@ static __device__ __forceinline__ double tt_tensor_size(const tt_rank_core *core
             const tt_rank_sums &link = sums[tensor.link_first + k];
             right = relaxed ? link.sum : link.count;
         }
-        size += left * static_cast<double>(cores[tensor.core_first + k].mode) * right;
+        size += left * static_cast<double>(terms.cores[tensor.core_first + k].mode) * right;
         left = right;
     }
     return size;
@@ -127,19 +139,30 @@ static __device__ __forceinline__ void tt_prune_entry(const tt_rank_terms &terms
     tt_rank_entry entry = terms.entries[number];
     tt_rank_link link = terms.links[entry.link];
     tt_rank_tensor tensor = terms.tensors[link.tensor];
-    double before = tt_tensor_size(terms.cores, tensor, sums, false),
-           count = sums[entry.link].count;
-    if (sums[entry.link].held == 0.0 || tt_is_removed(tensor, sums) ||
-        (count == 1.0 && board.size - before < terms.settings->target)) {
+    double before = tt_tensor_size(terms, tensor, sums, false), count = sums[entry.link].count;
+    if (sums[entry.link].held == 0.0 || tt_is_removed(terms.tensors, tensor, sums)) {
         return;
     }
-    sums[entry.link].sum -= link.values[entry.place];
     sums[entry.link].count = count - 1.0;
+    double after = board.size;
+    if (count == 1.0) {
+        after = 0.0;
+        for (int t = 0; t < terms.tensor_count; t++) {
+            after += tt_tensor_size(terms, terms.tensors[t], sums, false);
+        }
+        if (after < terms.settings->target) {
+            sums[entry.link].count = count;
+            return;
+        }
+    } else {
+        after += tt_tensor_size(terms, tensor, sums, false) - before;
+    }
+    sums[entry.link].sum -= link.values[entry.place];
     sums[entry.link].held = 0.0;
     link.values[entry.place] = 0.0f;
     link.first_moment[entry.place] = 0.0f;
     link.second_moment[entry.place] = 0.0f;
-    board.size += tt_tensor_size(terms.cores, tensor, sums, false) - before;
+    board.size = after;
     board.pruned++;
 }
 
@@ -210,7 +233,7 @@ static __device__ __forceinline__ float
 tt_gain(const tt_rank_terms &terms, int l, const tt_rank_sums *sums, bool of_the_sum, double factor)
 {
     tt_rank_tensor tensor = terms.tensors[terms.links[l].tensor];
-    if (tt_is_removed(tensor, sums)) {
+    if (tt_is_removed(terms.tensors, tensor, sums)) {
         return 0.0f;
     }
     int k = l - tensor.link_first;
@@ -242,11 +265,11 @@ static __device__ __forceinline__ tt_rank_totals tt_add_up(const tt_rank_terms &
     double parts[4] = {0.0, 0.0, 0.0, 0.0};
     for (int t = static_cast<int>(threadIdx.x); t < terms.tensor_count; t += TT_RANK_THREADS) {
         tt_rank_tensor tensor = terms.tensors[t];
-        if (tt_is_removed(tensor, sums)) {
+        if (tt_is_removed(terms.tensors, tensor, sums)) {
             continue;
         }
-        parts[0] += tt_tensor_size(terms.cores, tensor, sums, false);
-        parts[1] += tt_tensor_size(terms.cores, tensor, sums, true);
+        parts[0] += tt_tensor_size(terms, tensor, sums, false);
+        parts[1] += tt_tensor_size(terms, tensor, sums, true);
         for (int k = 0; k + 1 < tensor.order; k++) {
             parts[2] += sums[tensor.link_first + k].sum;
             parts[3] += sums[tensor.link_first + k].count;
@@ -266,7 +289,7 @@ static __device__ __forceinline__ void tt_begin_pruning(const tt_rank_terms &ter
         parts[0] += sums[l].held;
     }
     for (int t = static_cast<int>(threadIdx.x); t < terms.tensor_count; t += TT_RANK_THREADS) {
-        parts[1] += tt_tensor_size(terms.cores, terms.tensors[t], sums, false);
+        parts[1] += tt_tensor_size(terms, terms.tensors[t], sums, false);
     }
     tt_block_sum(parts);
     if (threadIdx.x == 0) {
@@ -373,7 +396,7 @@ __global__ void __launch_bounds__(TT_RANK_THREADS)
 {
     float factor = places.factors->square_factor;
     CORE core = cores[blockIdx.x];
-    if (factor == 0.0f || tt_is_removed(terms.tensors[core.tensor], places.sums)) {
+    if (factor == 0.0f || tt_is_removed(terms.tensors, terms.tensors[core.tensor], places.sums)) {
         return;
     }
     const float *left = core.left_link < 0 ? nullptr : terms.links[core.left_link].values;

@@ -6,7 +6,13 @@
 
 #define THRESHOLD 0.01f
 
-enum { TRAINS = 4, REST = 11, LOSSES = 2, REMOVED = 3 /* the train that has lost a link */ };
+enum {
+    TRAINS = 5,
+    REST = 11,
+    LOSSES = 2,
+    REMOVED = 3, /* the train that has lost a link */
+    FOLLOWER = 4 /* the one that needs it */
+};
 
 /* Orders 2 to 6; a rank above the width of a warp. */
 static const tt_train_shape shapes[TRAINS] = {
@@ -14,6 +20,7 @@ static const tt_train_shape shapes[TRAINS] = {
     {.order = 4, .input_order = 2, .modes = {3, 4, 2, 5}, .ranks = {1, 3, 6, 4, 1}},
     {.order = 6, .input_order = 3, .modes = {4, 3, 2, 3, 2, 4}, .ranks = {1, 4, 9, 35, 9, 4, 1}},
     {.order = 3, .input_order = 1, .modes = {4, 3, 2}, .ranks = {1, 4, 2, 1}},
+    {.order = 2, .input_order = 1, .modes = {3, 6}, .ranks = {1, 2, 1}},
 };
 
 typedef struct {
@@ -87,6 +94,10 @@ static fixture *make_fixture(int train_count)
         char name[32];
         snprintf(name, sizeof name, "train%d", t);
         expect_ok(tt_train_set_add(&f->trains, name, &shapes[t], -1, &index, &error), &error);
+    }
+    if (train_count > FOLLOWER) {
+        tt_train_set_need(&f->trains, FOLLOWER, 0);
+        tt_train_set_need(&f->trains, FOLLOWER, REMOVED);
     }
     expect_ok(
         tt_parameters_add(&f->parameters, "rest", TT_GROUP_DENSE, true, 1, &rest, &index, &error),
@@ -206,7 +217,7 @@ static bool is_removed(const fixture *f, const double *x, int train)
         link_norms(f, x, train, k, norms);
         removed = removed || norms[0] == 0.0;
     }
-    return removed;
+    return removed || (train == FOLLOWER && is_removed(f, x, REMOVED));
 }
 
 static double core_squares(const fixture *f, const double *x, int train, int k)
@@ -504,6 +515,31 @@ static void test_last_entry(void **state)
     free_fixture(f);
 }
 
+/* Nor does a train go with which others would go that are not to go. */
+static void test_last_entry_of_others(void **state)
+{
+    (void)state;
+    fixture *f = make_fixture(TRAINS);
+    for (int64_t i = 0; i < f->parameters.total; i++) {
+        f->values[i] = 1.0f;
+    }
+    diagonal(f, f->values, REMOVED, 1)[1] = 0.0f;
+    hold_entry(f, REMOVED, 1, 0);
+    run(f, &left, 1.0);
+    double whole = f->record.size;
+    int32_t own = 4 * 4 + 4 * 3 + 2, others = 2 * (3 + 6);
+    for (int32_t less = own; less <= own + others + 1; less++) {
+        tt_rank_settings s = late;
+        s.target = whole - less;
+        s.stops_at_target = 1;
+        run(f, &s, 0.5);
+        assert_int_equal(f->record.pruned, less >= own + others);
+        assert_true(f->record.size == whole - (less >= own + others ? own + others : 0));
+        assert_true(f->record.size == (double)tt_rank_objective_size(f->objective));
+    }
+    free_fixture(f);
+}
+
 /* A step whose loss is not finite changes no value. */
 static void test_loss_that_is_not_finite(void **state)
 {
@@ -654,6 +690,7 @@ int main(void)
         cmocka_unit_test(test_late_stage_there),
         cmocka_unit_test(test_held_entries_give_way),
         cmocka_unit_test(test_last_entry),
+        cmocka_unit_test(test_last_entry_of_others),
         cmocka_unit_test(test_loss_that_is_not_finite),
         cmocka_unit_test(test_a_target_is_met),
         cmocka_unit_test(test_updates_that_hold),

@@ -1,6 +1,7 @@
 /* Compaction: the model computes what it did, goes on training as it would have, and is smaller. */
 #include "models/compaction.h"
 
+#include "core/rank.h"
 #include "launch/step.h"
 #include "support/small_model.h"
 
@@ -178,6 +179,17 @@ static void make_run(small_run *run, tt_form_choice choice, bool matrix)
     shake(&run->model);
 }
 
+/* What the rank objective counts as left. */
+static int64_t objective_size(const tt_model *model)
+{
+    tt_rank_objective *objective;
+    tt_error error = {0};
+    small_succeed(tt_rank_objective_create(&model->trains, &objective, &error), &error);
+    int64_t size = tt_rank_objective_size(objective);
+    tt_rank_objective_destroy(&objective);
+    return size;
+}
+
 static void check_outputs(const scenario *s, tt_form_choice choice, bool matrix)
 {
     small_batch made;
@@ -192,8 +204,10 @@ static void check_outputs(const scenario *s, tt_form_choice choice, bool matrix)
     double flops = tt_model_flops(&run.model, 4, 12, 5);
     double asked = tt_configuration_flops(&run.model.configuration, 4, 12, 5);
     assert_true(fabs(flops - asked) <= 1e-12 * asked);
+    int64_t counted = objective_size(&run.model);
     compact(&run.model);
     assert_int_equal(removed_maps(&run.model), s->removed);
+    assert_true(objective_size(&run.model) == counted);
     run.model.encoder.step = run.step;
     read_logits(&run, &made.batch, after);
     small_expect_range(s->name, after, before, 0, LOGITS, small_tolerance(2e-5));

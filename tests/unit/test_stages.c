@@ -198,14 +198,14 @@ static void test_entering(void **state)
     assert_true(saved.stage == 1 && saved.stage_size == whole && s->unit == (double)whole);
     assert_true(s->stage == TT_RANKS_EARLY && s->gamma == 0.5f && s->beta == 3.0f);
     assert_true(!s->of_the_mean && !s->stops_at_target && s->number == 0);
-    set_link(&f, 1, 1, 0.0f); /* train 1 is gone */
+    set_link(&f, 1, 1, 0.0f); /* train 1, a key map, is gone, and so is its query, train 0 */
     assert_false(enter(&f, &plan, &saved, 1));
     assert_true(saved.stage_size == whole && s->unit == (double)whole);
     tt_training_state resumed = {.stage = saved.stage, .stage_size = saved.stage_size};
     assert_false(enter(&f, &plan, &resumed, 1));
     assert_true(s->unit == (double)whole);
 
-    int64_t left = whole - tt_train_core_size(&f.model.trains.trains[1].shape);
+    int64_t left = whole - 2 * tt_train_core_size(&f.model.trains.trains[1].shape);
     assert_true(enter(&f, &plan, &saved, 2));
     assert_true(saved.stage == 2 && saved.stage_size == left && s->unit == (double)left);
     assert_true(s->stage == TT_RANKS_LATE && s->target == 0.25 * (double)left);
