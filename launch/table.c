@@ -21,6 +21,13 @@ static json_t *ratio(int64_t dense, int64_t left)
     return left > 0 ? json_real(round((double)dense / (double)left * 10) / 10) : json_null();
 }
 
+/* null where the value is not known. */
+static json_t *digits(double value, int count)
+{
+    double scale = pow(10, count);
+    return isfinite(value) ? json_real(round(value * scale) / scale) : json_null();
+}
+
 /* The run that tensorizes, if any: it says which part of a dense run's model its twin compresses.
  */
 static const tt_table_run *find_tensorized(const tt_table_run *runs, int count, int64_t dense)
@@ -42,16 +49,15 @@ static json_t *sizes_json(const tt_table_run *runs, int count)
         int64_t dense_part = twin ? twin->dense - twin->other : 0;
         int64_t part = run->layer_count > 0 ? run->tensorized : dense_part;
         json_t *row = json_pack("{s:s, s:I}", "run", run->name, "step", (json_int_t)run->step);
-        json_object_set_new(row, "validation_accuracy",
-                            isnan(run->validation_accuracy)
-                                ? json_null()
-                                : json_real(round(run->validation_accuracy * 1e4) / 1e4));
+        json_object_set_new(row, "validation_accuracy", digits(run->validation_accuracy, 4));
         json_object_set_new(row, "parameters", json_integer(whole));
         json_object_set_new(row, "MB", megabytes(whole));
         json_object_set_new(row, "smaller", ratio(run->dense, whole));
         json_object_set_new(row, "tensorized_parameters", json_integer(part));
         json_object_set_new(row, "tensorized_MB", megabytes(part));
         json_object_set_new(row, "tensorized_smaller", ratio(dense_part, part));
+        json_object_set_new(row, "of_stage", digits(run->size_ratio, 3));
+        json_object_set_new(row, "asked", digits(run->target_ratio, 3));
         json_array_append_new(rows, row);
     }
     return rows;
@@ -164,9 +170,10 @@ int tt_table_main(int argc, char **argv)
         .name = "table",
         .arguments = "RUN...",
         .purpose = "Puts runs side by side: validation accuracy, the size of the whole model and "
-                   "of its\ntensorized layers (slices whose rank entry is pruned are not counted; "
-                   "a MB is 2^20 bytes),\nhow many times smaller than dense each is, and the ranks "
-                   "left in every layer.",
+                   "of its tensorized layers (slices whose rank entry is pruned are not counted; "
+                   "a MB is 2^20 bytes), how many times smaller than dense each is, how much is "
+                   "left of the cores with which its last stage began and how much a late stage "
+                   "was asked to leave, and the ranks left in every layer.",
         .example = "ttrain table runs/entailment/dense runs/entailment/early",
         .options = options,
         .option_count = 1,

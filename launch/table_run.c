@@ -134,6 +134,15 @@ static tt_status read_sizes(const tt_safetensors *file, const tt_training_state 
     return TT_OK;
 }
 
+static void take_target(const tt_training_state *state, const tt_recipe *recipe, tt_table_run *run)
+{
+    if (state->stage > 0 && (uint64_t)state->stage <= recipe->stage_count) {
+        const tt_recipe_stage *stage = &recipe->stages[state->stage - 1];
+        bool asks = stage->kind == TT_RECIPE_LATE && stage->target_ratio > 0;
+        run->target_ratio = asks ? stage->target_ratio : NAN;
+    }
+}
+
 static tt_status read_model(const tt_training_state *state, tt_table_run *run, tt_error *error)
 {
     char path[TT_CHECKPOINT_PATH];
@@ -147,6 +156,7 @@ static tt_status read_model(const tt_training_state *state, tt_table_run *run, t
     double threshold = status == TT_OK ? recipe->tensor_train.threshold : 0;
     if (status == TT_OK) {
         snprintf(run->name, sizeof run->name, "%s", recipe->name);
+        take_target(state, recipe, run);
     }
     free(recipe);
     TT_TRY(status);
@@ -166,17 +176,21 @@ static double number_of(const json_t *record, const char *key)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-/* The last validation up to the checkpoint's step. A line that is no record is left out. */
-static void take_validation(const char *text, size_t length, tt_table_run *run)
+/* The last validation, and the last size, up to the checkpoint's step. A line that is no record is
+ * left out. */
+static void take_metrics(const char *text, size_t length, tt_table_run *run)
 {
     while (length > 0) {
         const char *end = memchr(text, '\n', length);
         size_t used = end ? (size_t)(end - text) : length;
         json_t *record = json_loadb(text, used, 0, NULL);
-        if (number_of(record, "step") <= (double)run->step &&
-            json_object_get(record, "validation_loss")) {
+        bool counts = number_of(record, "step") <= (double)run->step;
+        if (counts && json_object_get(record, "validation_loss")) {
             run->validation_loss = number_of(record, "validation_loss");
             run->validation_accuracy = number_of(record, "validation_accuracy");
+        }
+        if (counts && json_object_get(record, "size_ratio")) {
+            run->size_ratio = number_of(record, "size_ratio");
         }
         json_decref(record);
         used += end ? 1 : 0;
@@ -195,7 +209,7 @@ static tt_status read_metrics(const char *folder, tt_table_run *run, tt_error *e
         return TT_OK;
     }
     TT_TRY(tt_file_read(path, LARGEST_METRICS, &text, &length, error));
-    take_validation(text, length, run);
+    take_metrics(text, length, run);
     free(text);
     return TT_OK;
 }
@@ -227,7 +241,8 @@ tt_status tt_table_run_read(const char *path, tt_table_run *run, tt_error *error
 {
     char folder[TT_CHECKPOINT_PATH];
     tt_training_state state;
-    *run = (tt_table_run){.validation_loss = NAN, .validation_accuracy = NAN};
+    *run = (tt_table_run){
+        .validation_loss = NAN, .validation_accuracy = NAN, .size_ratio = NAN, .target_ratio = NAN};
     TT_TRY(find_checkpoint(path, run->checkpoint, folder, error));
     TT_TRY(tt_checkpoint_verify(run->checkpoint, error));
     TT_TRY(tt_checkpoint_read_state(run->checkpoint, &state, error));

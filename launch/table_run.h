@@ -26,6 +26,9 @@ typedef struct {
     int64_t tensorized, other;
     int64_t dense;                               /* of the whole model with every map dense */
     double validation_loss, validation_accuracy; /* NAN: not known */
+    /* Core entries left over those with which the last stage began, and what a late stage was asked
+     * for; NAN: no such stage. */
+    double size_ratio, target_ratio;
     tt_table_layer *layers;
     int layer_count;
 } tt_table_run;

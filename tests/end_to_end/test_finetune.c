@@ -139,6 +139,8 @@ static void test_the_table_counts_what_is_left(void **state)
     left = number_in(text, "tensorized_parameters");
     size = metric("stages", 60, "size");
     assert_true(left >= size && left < size + 400);
+    assert_true(number_in(text, "asked") == 0.5);
+    assert_true(fabs(number_in(text, "of_stage") - metric("stages", 60, "size_ratio")) < 1e-3);
     free(text);
 }
 
