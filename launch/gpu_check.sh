@@ -199,7 +199,7 @@ run_tests() {
 
 prepare_corpus() {
     local ttrain=$work/bin/ttrain corpus=$work/corpus length
-    rm -rf "$corpus"
+    rm -rf "${corpus:?}"
     mkdir -p "$corpus"
     "$ttrain" prepare synthetic --documents 1000 --output "$corpus/corpus.txt" &&
         "$ttrain" prepare tokenizer --input "$corpus/corpus.txt" --vocab-size 1000 --threads 4 \

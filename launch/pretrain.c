@@ -265,6 +265,21 @@ static tt_status start_state(tt_trainer *trainer, tt_error *error)
     return tt_trainer_list_layers(trainer, error);
 }
 
+enum { TT_SPARE_WORDS = 128 /* a vocabulary rounded up to a multiple is nothing to tell */ };
+
+static void announce_spare_words(const tt_run *run)
+{
+    long long words = (long long)run->configuration.vocabulary_size;
+    long long spare = words - (long long)run->vocabulary_size;
+    if (run->vocabulary_size > 0 && spare >= TT_SPARE_WORDS) {
+        fprintf(stderr,
+                "ttrain: warning: model.vocabulary_size is %lld, but the %s has %lld: %lld word "
+                "embeddings are for nothing\n",
+                words, run->recipe.data.tokenizer[0] ? "tokenizer" : "shards' vocabulary",
+                (long long)run->vocabulary_size, spare);
+    }
+}
+
 static void announce_run(const tt_trainer *trainer, const char *hosts)
 {
     const tt_run *run = trainer->run;
@@ -336,6 +351,7 @@ static tt_status set_up(tt_trainer *trainer, char **arguments, int count,
     TT_TRY(tt_world_hosts(world, hosts, sizeof hosts, error));
     if (first) {
         announce_run(trainer, hosts);
+        announce_spare_words(run);
     }
     status = first && !options->check_only ? open_output(trainer, error) : TT_OK;
     return tt_world_share(world, status, error);
@@ -410,8 +426,8 @@ static int run_command(const training_command *kind, int argc, char **argv)
         {.name = "check",
          .kind = TT_OPTION_FLAG,
          .target = &options.check_only,
-         .help = "check recipe, tokenizer, model, first weights and shards, print their sizes, and "
-                 "end"},
+         .help = "check recipe, tokenizer, model, first weights and shards, print the model's "
+                 "size, and end"},
     };
     const tt_command command = {.name = kind->name,
                                 .arguments = "RECIPE [KEY=VALUE...]",

@@ -272,6 +272,16 @@ static void test_folder_of_another_run(void **state)
     assert_true(has_checkpoint("used", 4));
 }
 
+static void test_spare_words(void **state)
+{
+    (void)state;
+    const training large = {.arguments = {"model.vocabulary_size=1000", "--check"}};
+    training_end end = run_training(&large);
+    assert_int_equal(end.status, 0);
+    assert_non_null(strstr(end.log, "is 1000, but the tokenizer has 300: 700 word embeddings"));
+    free(end.log);
+}
+
 /* A check looks at the first weights too, and writes nothing. */
 static void test_first_weights(void **state)
 {
@@ -334,6 +344,7 @@ int main(void)
         cmocka_unit_test(test_recipes),
         cmocka_unit_test(test_recipe_texts),
         cmocka_unit_test(test_folder_of_another_run),
+        cmocka_unit_test(test_spare_words),
         cmocka_unit_test(test_first_weights),
         cmocka_unit_test(test_output_that_cannot_be_made),
         cmocka_unit_test(test_usage),
