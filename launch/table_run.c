@@ -21,9 +21,10 @@ static int64_t count_of(const tt_safetensors_tensor *tensor)
 
 /* --- a train's ranks --- */
 
-/* "<layer>.<part>_<number>", a core or a diagonal, in the shape that state.json says it has. */
-static tt_status find(const tt_safetensors *file, const tt_layer_shape *layer, const char *part,
-                      int number, const tt_safetensors_tensor **found, tt_error *error)
+/* "<layer>.<part>_<number>", a core or a diagonal, in the shape that state.json says it has; NULL
+ * and an error where it is not. */
+static const tt_safetensors_tensor *find(const tt_safetensors *file, const tt_layer_shape *layer,
+                                         const char *part, int number, tt_error *error)
 {
     const tt_train_shape *shape = &layer->shape;
     bool core = strcmp(part, "core") == 0;
@@ -40,14 +41,14 @@ static tt_status find(const tt_safetensors *file, const tt_layer_shape *layer, c
     }
     if (!tensor || tensor->type != TT_SAFETENSORS_F32 || dimensions < (core ? 3 : 1) ||
         tensor->shape[0] != first || between != modes || tensor->shape[dimensions - 1] != last) {
-        return tt_error_set(error, TT_INVALID_INPUT,
-                            "%s: %s: expected F32 of ranks %lld and %lld and mode %lld, as "
-                            "state.json says; found %s",
-                            file->path, name, (long long)first, (long long)last, (long long)modes,
-                            tensor ? "another shape" : "no such tensor");
+        tt_error_set(error, TT_INVALID_INPUT,
+                     "%s: %s: expected F32 of ranks %lld and %lld and mode %lld, as "
+                     "state.json says; found %s",
+                     file->path, name, (long long)first, (long long)last, (long long)modes,
+                     tensor ? "another shape" : "no such tensor");
+        return NULL;
     }
-    *found = tensor;
-    return TT_OK;
+    return tensor;
 }
 
 /* Entries of a link's diagonal that are above the threshold. */
@@ -75,7 +76,6 @@ static tt_status read_layer(const tt_safetensors *file, double threshold,
                             tt_error *error)
 {
     const tt_train_shape *shape = &said->shape;
-    const tt_safetensors_tensor *tensor;
     *size = 0;
     snprintf(layer->name, sizeof layer->name, "%s", said->name);
     layer->order = shape->order;
@@ -85,10 +85,15 @@ static tt_status read_layer(const tt_safetensors *file, double threshold,
         return TT_OK;
     }
     for (int k = 1; k <= shape->order; k++) {
-        TT_TRY(find(file, said, "core", k, &tensor, error));
+        if (!find(file, said, "core", k, error)) {
+            return error->status;
+        }
         if (k < shape->order) {
-            TT_TRY(find(file, said, "rank_diagonal", k, &tensor, error));
-            TT_TRY(count_kept(file, tensor, threshold, &layer->ranks[k], error));
+            const tt_safetensors_tensor *diagonal = find(file, said, "rank_diagonal", k, error);
+            if (!diagonal) {
+                return error->status;
+            }
+            TT_TRY(count_kept(file, diagonal, threshold, &layer->ranks[k], error));
             layer->removed = layer->removed || layer->ranks[k] == 0;
         }
     }
