@@ -7,7 +7,7 @@ usage() {
     echo "Usage: launch/quickstart.sh [--output FOLDER]"
     echo
     echo "Installs, builds, and pre-trains a small tensor-train BERT on a corpus that it makes itself:"
-    echo "two to three minutes on two idle cores."
+    echo "one to three minutes on two idle cores."
     echo "  --output FOLDER  gets corpus, shards and run (default: runs/quickstart, or the next"
     echo "                   free runs/quickstart_N)"
 }
