@@ -256,12 +256,14 @@ typedef struct {
     void *workspace;
 } tt_update;
 
+enum { TT_MOST_NEEDS = 3 };
+
 /* The tables of the rank objective (core/rank.h says what it is), all in device memory. A tensor
  * has `order` cores, core_first on, and order - 1 links between them, link_first on; it is removed
  * with the first tensor in `needs` that has lost a link. */
 typedef struct {
     int32_t order, core_first, link_first;
-    int32_t need_count, needs[3];
+    int32_t need_count, needs[TT_MOST_NEEDS];
 } tt_rank_tensor;
 
 typedef struct {

@@ -22,7 +22,7 @@
 #include "core/ops.h"
 #include "core/parameters.h"
 
-enum { TT_MAX_ORDER = 16, TT_MOST_NEEDS = 3 };
+enum { TT_MAX_ORDER = 16 };
 
 typedef struct {
     int order;                       /* m: number of cores, 2..TT_MAX_ORDER */

@@ -84,7 +84,7 @@ tt_is_removed(const tt_rank_tensor *tensors, const tt_rank_tensor &tensor, const
 {
     bool removed = tt_lost_link(tensor, sums);
 #pragma unroll
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < TT_MOST_NEEDS; i++) {
         removed =
             removed || (i < tensor.need_count && tt_lost_link(tensors[tensor.needs[i]], sums));
     }

@@ -1,4 +1,4 @@
-#include "support/scratch.h"
+#include "support/captured.h"
 
 #include "launch/command_line.h"
 #include "launch/suggest.h"
@@ -62,17 +62,12 @@ static int parse(FILE *stream, char **words, int count)
 {
     reset_targets();
     const char *path = scratch_path("printed");
-    fflush(stream);
-    int kept = dup(fileno(stream));
-    assert_non_null(freopen(path, "w", stream));
-    int status = -1;
+    int kept = redirect(stream, path), status = -1;
     bool go_on = tt_command_parse(&command, count, words, &arguments, &argument_count, &status);
-    fflush(stream);
-    dup2(kept, fileno(stream));
-    close(kept);
-    char *output = scratch_read(path, NULL);
-    snprintf(printed, sizeof printed, "%s", output);
-    free(output);
+    restore(stream, kept);
+    char *text = scratch_read(path, NULL);
+    snprintf(printed, sizeof printed, "%s", text);
+    free(text);
     return go_on ? -1 : status;
 }
 

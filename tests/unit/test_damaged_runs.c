@@ -1,7 +1,7 @@
 /* report, inspect and table on runs' folders whose files hold what no run writes, and scripts
  * started with words that they do not know. */
+#include "support/captured.h"
 #include "support/report_pages.h"
-#include "support/scratch.h"
 
 #include "launch/checkpoint.h"
 #include "launch/command_line.h"
@@ -13,40 +13,6 @@
 #include <jansson.h>
 #include <math.h>
 #include <sys/wait.h>
-
-static char *output, *errors; /* of the command that ran last */
-
-static int redirect(FILE *stream, const char *path)
-{
-    fflush(stream);
-    int kept = dup(fileno(stream));
-    assert_non_null(freopen(path, "w", stream));
-    return kept;
-}
-
-static void restore(FILE *stream, int kept)
-{
-    fflush(stream);
-    dup2(kept, fileno(stream));
-    close(kept);
-}
-
-static int run(int (*command)(int argc, char **argv), const char *first, const char *second,
-               const char *third)
-{
-    char *words[] = {(char *)"command", (char *)first, (char *)second, (char *)third};
-    int count = 1 + (first != NULL) + (second != NULL) + (third != NULL);
-    int kept_output = redirect(stdout, scratch_path("stdout"));
-    int kept_errors = redirect(stderr, scratch_path("stderr"));
-    int status = command(count, words);
-    restore(stdout, kept_output);
-    restore(stderr, kept_errors);
-    free(output);
-    free(errors);
-    output = scratch_read(scratch_path("stdout"), NULL);
-    errors = scratch_read(scratch_path("stderr"), NULL);
-    return status;
-}
 
 static void expect_one_line(const char *fragment)
 {
@@ -82,7 +48,7 @@ static void test_inspect_uneven_records(void **state)
                   "{\"step\": 2, \"phase\": \"b\", \"validation_loss\": 2}\n"
                   "{\"step\": 3, \"phase\": \"b\", \"compaction\": {\"parameters\": 4}}\n"
                   "{\"step\": 4, \"compaction\": {}}\n");
-    assert_int_equal(run(tt_inspect_main, folder, NULL, NULL), TT_EXIT_DONE);
+    assert_int_equal(run_captured(tt_inspect_main, folder, NULL, NULL), TT_EXIT_DONE);
     assert_non_null(strstr(output, "\nphases\n"));
     assert_non_null(strstr(output, "\nvalidation\n"));
     assert_string_equal(errors, "");
@@ -97,8 +63,8 @@ static void test_inspect_gigantic_numbers(void **state)
                  "{\"tokens_per_s\": 1e-300}}\n"
                  "{\"step\": 2, \"phase\": \"a\", \"tokens\": 9223372036854775807, \"parameters\": "
                  "9223372036854775807, \"timing\": {\"tokens_per_s\": 1e308}}\n");
-    assert_int_equal(run(tt_inspect_main, folder, NULL, NULL), TT_EXIT_DONE);
-    assert_int_equal(run(tt_inspect_main, folder, "--json", NULL), TT_EXIT_DONE);
+    assert_int_equal(run_captured(tt_inspect_main, folder, NULL, NULL), TT_EXIT_DONE);
+    assert_int_equal(run_captured(tt_inspect_main, folder, "--json", NULL), TT_EXIT_DONE);
     json_t *report = json_loads(output, 0, NULL);
     assert_non_null(report);
     json_decref(report);
@@ -123,7 +89,7 @@ static void test_report_of_many_layers(void **state)
     }
     snprintf(text + used, sizeof text - used, "]}");
     write_text("many/checkpoints/step_00000001/state.json", text);
-    assert_int_equal(run(tt_report_main, folder, NULL, NULL), TT_EXIT_DONE);
+    assert_int_equal(run_captured(tt_report_main, folder, NULL, NULL), TT_EXIT_DONE);
     char *page = scratch_read(scratch_path("many/report.html"), NULL);
     assert_non_null(strstr(page, "All 300 tensor trains"));
     assert_non_null(strstr(page, "map299"));
@@ -205,7 +171,7 @@ static const char *save_run(const char *name, const char *recipe_name, const cha
 
 static void refuse_table(const char *folder, const char *fragment)
 {
-    assert_int_equal(run(tt_table_main, folder, NULL, NULL), TT_EXIT_FAILED);
+    assert_int_equal(run_captured(tt_table_main, folder, NULL, NULL), TT_EXIT_FAILED);
     assert_string_equal(output, "");
     expect_one_line(fragment);
 }
@@ -214,7 +180,8 @@ static void refuse_table(const char *folder, const char *fragment)
 static void test_table_of_what_does_not_fit(void **state)
 {
     (void)state;
-    assert_int_equal(run(tt_table_main, save_run("fits", "a", "map", 3), NULL, NULL), TT_EXIT_DONE);
+    assert_int_equal(run_captured(tt_table_main, save_run("fits", "a", "map", 3), NULL, NULL),
+                     TT_EXIT_DONE);
     assert_non_null(strstr(output, "map"));
     refuse_table(save_run("raised", "a", "map", 4),
                  "map.core_1: expected F32 of ranks 1 and 4 and mode 6, as state.json says; found "
@@ -231,14 +198,14 @@ static void test_table_of_runs_of_one_name(void **state)
 {
     (void)state;
     const char *one = save_run("one", "twin", "map", 3), *two = save_run("two", "twin", "map", 3);
-    assert_int_equal(run(tt_table_main, one, two, "--json"), TT_EXIT_DONE);
+    assert_int_equal(run_captured(tt_table_main, one, two, "--json"), TT_EXIT_DONE);
     json_t *report = json_loads(output, 0, NULL);
     const json_t *row = json_array_get(json_object_get(report, "ranks"), 0);
     assert_int_equal(json_object_size(row), 3);
     assert_string_equal(json_string_value(json_object_get(row, one)), "3");
     assert_string_equal(json_string_value(json_object_get(row, two)), "3");
     json_decref(report);
-    assert_int_equal(run(tt_table_main, save_run("l", "layer", "map", 3), "--json", NULL),
+    assert_int_equal(run_captured(tt_table_main, save_run("l", "layer", "map", 3), "--json", NULL),
                      TT_EXIT_DONE);
     report = json_loads(output, 0, NULL);
     row = json_array_get(json_object_get(report, "ranks"), 0);
@@ -300,8 +267,7 @@ static void test_gpu_check_words(void **state)
 
 static int teardown(void **state)
 {
-    free(output);
-    free(errors);
+    free_captured();
     return scratch_teardown(state);
 }
 

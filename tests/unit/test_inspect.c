@@ -1,4 +1,4 @@
-#include "support/scratch.h"
+#include "support/captured.h"
 
 #include "launch/checkpoint.h"
 #include "launch/command_line.h"
@@ -14,38 +14,9 @@ static const char recipe_text[] =
     "output_modes: [64, 64], ranks: [16, 30, 64]}}\n"
     "phases: [{sequence_length: 128, steps: 5, global_batch: 8, learning_rate: 1e-4}]\n";
 
-static char *output; /* what the command printed, both streams each in its own text */
-static char *errors;
-
-static int redirect(FILE *stream, const char *path)
-{
-    fflush(stream);
-    int kept = dup(fileno(stream));
-    assert_non_null(freopen(path, "w", stream));
-    return kept;
-}
-
-static void restore(FILE *stream, int kept)
-{
-    fflush(stream);
-    dup2(kept, fileno(stream));
-    close(kept);
-}
-
 static int inspect(const char *first, const char *second, const char *third)
 {
-    char *words[] = {(char *)"inspect", (char *)first, (char *)second, (char *)third};
-    int count = 1 + (first != NULL) + (second != NULL) + (third != NULL);
-    int kept_output = redirect(stdout, scratch_path("stdout"));
-    int kept_errors = redirect(stderr, scratch_path("stderr"));
-    int status = tt_inspect_main(count, words);
-    restore(stdout, kept_output);
-    restore(stderr, kept_errors);
-    free(output);
-    free(errors);
-    output = scratch_read(scratch_path("stdout"), NULL);
-    errors = scratch_read(scratch_path("stderr"), NULL);
-    return status;
+    return run_captured(tt_inspect_main, first, second, third);
 }
 
 static json_t *inspect_json(const char *path, const char *third)
@@ -258,8 +229,7 @@ static void test_keys(void **state)
 
 static int teardown(void **state)
 {
-    free(output);
-    free(errors);
+    free_captured();
     return scratch_teardown(state);
 }
 
